@@ -1,0 +1,1 @@
+"""Dockerfiles for ROCm training images: generated, rehearsed, built, verified."""

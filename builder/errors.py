@@ -1,0 +1,120 @@
+"""Every expected failure: what is wrong, where, what to do; and the exit code of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a text file; lines and columns count from 1."""
+
+    path: Path
+    line: int
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to fix, phrased for the person who has to fix it."""
+
+    message: str
+    where: Location | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        hint = f"\n    hint: {self.hint}" if self.hint else ""
+        return f"{place}error: {self.message}{hint}"
+
+
+class BuilderError(Exception):
+    """Base of all expected failures: shown as text, never as a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+
+class UsageError(BuilderError):
+    """The command line asks for something that is not there."""
+
+    exit_code = 2
+
+
+class ManifestError(BuilderError):
+    """A manifest or a base's facts cannot be used as written."""
+
+    exit_code = 3
+
+
+class RenderError(BuilderError):
+    """A template, or what it made of a manifest, breaks a rule of the generated file."""
+
+    exit_code = 4
+
+
+class StaleError(BuilderError):
+    """A generated file is not what its manifest renders to."""
+
+    exit_code = 5
+
+
+class EngineError(BuilderError):
+    """The container engine failed or went away."""
+
+    exit_code = 10
+
+
+class EngineAbsentError(EngineError):
+    """No container engine answers."""
+
+    exit_code = 11
+
+
+class EnginePermissionError(EngineError):
+    """An engine is there, but this user may not talk to it."""
+
+    exit_code = 12
+
+
+class EngineTooOldError(EngineError):
+    """The engine answers, but lacks what the generated file needs."""
+
+    exit_code = 13
+
+
+class BaseImageError(EngineError):
+    """The base image cannot be had."""
+
+    exit_code = 14
+
+
+class BuildFailedError(BuilderError):
+    """A step of the Dockerfile failed."""
+
+    exit_code = 20
+
+
+class VerificationError(BuilderError):
+    """The image was built, and is not what its manifest promises."""
+
+    exit_code = 21
+
+
+class StandInError(BuilderError):
+    """The stand-in base for a rehearsal could not be made."""
+
+    exit_code = 22
