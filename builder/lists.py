@@ -1,0 +1,201 @@
+"""The two lists that an image carries, derived from its manifest: the judge's policy and the checks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.facts import Facts
+    from builder.manifest import Manifest, Source
+
+HOME = "/opt/vime-image"
+SCHEMA = 1
+
+Entry = dict[str, object]
+
+
+def policy(manifest: Manifest) -> Entry:
+    """What the judge in the image goes by; `where` is the manifest's key to change."""
+    return {
+        "schema": SCHEMA,
+        "manifest": manifest.title,
+        "steps": {source.step("REQUIREMENTS"): _requirements(source) for source in manifest.sources.values() if source.requirements},
+        "forbidden": {
+            name: {"reason": forbidden.reason, "where": f"forbidden.{name}"}
+            for name, forbidden in manifest.forbidden.items()
+        },
+        "constraints": {
+            name: {"version": constraint.version, "where": f"constraints.{name}"}
+            for name, constraint in manifest.constraints.items()
+        },
+        "overrides": {
+            name: {"version": override.version, "where": f"overrides.{name}"}
+            for name, override in manifest.overrides.items()
+        },
+        "provided": {
+            source.distribution: {"source": source.name, "where": f"sources.{source.name}"}
+            for source in manifest.sources.values()
+        },
+        "source_builds": [],
+    }
+
+
+def _requirements(source: Source) -> Entry:
+    requirements = source.requirements
+    assert requirements is not None  # noqa: S101 - the caller has asked
+    return {
+        "file": source.requirements_path,
+        "without": list(requirements.without),
+        "add": [f"{name}{added.version}" for name, added in requirements.add.items()],
+        "where": f"sources.{source.name}.requirements",
+    }
+
+
+def checks(manifest: Manifest, facts: Facts) -> Entry:
+    """The one list of checks; it runs in the build, after it, and on a GPU host."""
+    return {
+        "schema": SCHEMA,
+        "image": manifest.name,
+        "python": facts.python.executable,
+        "checks": [*_of_the_base(manifest), *_of_the_sources(manifest), *_of_the_whole(manifest)],
+    }
+
+
+def _of_the_base(manifest: Manifest) -> Iterator[Entry]:
+    yield {
+        "name": "torch is a ROCm build",
+        "kind": "torch_rocm",
+        "hint": "a step has replaced the base's torch: see the first step whose seal check failed",
+    }
+    yield {
+        "name": "the seal holds, every sealed file re-hashed",
+        "kind": "seal",
+        "hint": "forbid what replaced it, or take it out of the requirement set that asked for it",
+    }
+    yield {
+        "name": "every sealed module has one owner",
+        "kind": "owners",
+        "hint": "add the second owner to `forbidden`",
+    }
+
+
+def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
+    for source in manifest.sources.values():
+        key = f"sources.{source.name}"
+        yield {
+            "name": f"{source.name} is what its record says",
+            "kind": "source",
+            "source": source.name,
+            "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
+        }
+        if source.tag:
+            yield {
+                "name": f"{source.distribution} has the version of its tag",
+                "kind": "version",
+                "source": source.name,
+                "hint": f"{key}.tag: another {source.distribution} was installed over the one that was built",
+            }
+        if source.device_code:
+            yield {
+                "name": f"{source.name} has device code for every GPU target",
+                "kind": "device_code",
+                "source": source.name,
+                "modules": list(source.device_code),
+                "hint": f"{key}.device_code: build for the target, with --gpu-target",
+            }
+        for package in source.packages:
+            yield {
+                "name": f"{package} imports",
+                "kind": "import",
+                "module": package,
+                "under": source.checkout if source.recipe == "editable" else None,
+                "hint": f"{key}.packages",
+            }
+        for provider in source.imports_from:
+            yield {
+                "name": f"{provider} has every name that {source.name} imports from it",
+                "kind": "api_window",
+                "consumer": source.name,
+                "provider": provider,
+                "packages": list(manifest.sources[provider].packages),
+                "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},
+                "hint": f"change {key}.commit or sources.{provider}.commit, or waive the file in {key}.unused",
+            }
+
+
+def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
+    yield {
+        "name": "pip check shows nothing new",
+        "kind": "pip_check",
+        "waived": {
+            distribution: {requirement: waiver.reason for requirement, waiver in waivers.items()}
+            for distribution, waivers in manifest.pip_check.items()
+        },
+        "hint": "install what is missing, or waive it with a reason in pip_check",
+    }
+    yield {
+        "name": "whatever compiled needs numpy imports with the one installed",
+        "kind": "numpy_users",
+        "hint": "constraints.numpy: hold the distribution back with a constraint of its own",
+    }
+    for name in _taken_out(manifest):
+        yield {
+            "name": f"{name} is absent",
+            "kind": "absent",
+            "distribution": name,
+            "hint": f"{name} was taken out and came back: name it in `forbidden`, or take it out of the set that asks for it",
+        }
+    for variable, wanted in _environment(manifest):
+        yield {
+            "name": f"Python sees {variable} {'absent' if wanted is None else 'as declared'}",
+            "kind": "env",
+            "variable": variable,
+            "value": wanted,
+            "hint": f"{'forbidden_env or dropped_env' if wanted is None else 'env'}.{variable}",
+        }
+
+
+def _taken_out(manifest: Manifest) -> list[str]:
+    """Distributions that a requirement set leaves out, and that no set brings in another way."""
+    without = {name for source in manifest.sources.values() if source.requirements for name in source.requirements.without}
+    return sorted(without)
+
+
+def _environment(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
+    for name, variable in manifest.env.items():
+        yield name, variable.value
+    for name in [*manifest.dropped_env, *manifest.forbidden_env]:
+        yield name, None
+
+
+def text(entries: Mapping[str, object]) -> str:
+    """JSON with one entry a line, so that a change of one is a one-line diff."""
+    return "\n".join(_lines(entries)) + "\n"
+
+
+def _lines(entries: Mapping[str, object]) -> Iterator[str]:
+    yield "{"
+    keys = list(entries)
+    for key in keys:
+        comma = "," if key != keys[-1] else ""
+        value = entries[key]
+        if isinstance(value, Mapping) and value:
+            yield f' "{key}": {{'
+            yield from _joined(f"  {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
+            yield f" }}{comma}"
+        elif isinstance(value, Sequence) and not isinstance(value, str) and value:
+            yield f' "{key}": ['
+            yield from _joined(f"  {json.dumps(item)}" for item in value)
+            yield f" ]{comma}"
+        else:
+            yield f' "{key}": {json.dumps(value)}{comma}'
+    yield "}"
+
+
+def _joined(lines: Iterator[str]) -> Iterator[str]:
+    collected = list(lines)
+    for line in collected[:-1]:
+        yield f"{line},"
+    yield collected[-1]

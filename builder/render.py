@@ -1,0 +1,123 @@
+"""A manifest's Dockerfile: pure, the same bytes for the same manifest."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import traceback
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+
+from builder import dockerfile, lists
+from builder.errors import Location, Problem, RenderError
+
+if TYPE_CHECKING:
+    from builder.facts import Facts
+    from builder.manifest import Manifest
+
+TEMPLATES = Path(__file__).parent.parent / "templates"
+PROGRAMS = Path(__file__).parent / "inside"
+LABEL = "vime-image"
+
+
+def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str:
+    """The Dockerfile of `manifest`.
+
+    Raises:
+        RenderError: where a template names what the manifest lacks, or the text breaks a rule.
+    """
+    try:
+        template = _environment(templates).get_template("Dockerfile.j2")
+        text = template.render(_names(manifest, facts))
+    except jinja2.TemplateError as error:
+        raise RenderError(Problem(str(error), _place_in_template(error))) from error
+    text = re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+    broken = dockerfile.problems(text, Path(f"Dockerfile.{manifest.name}"), facts.environment)
+    if broken:
+        raise RenderError(*broken)
+    return text
+
+
+def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
+    """Everything that a template may name."""
+    dropped = {name: facts.env[name] for name in manifest.dropped_env if name in facts.env}
+    return {
+        "image": manifest,
+        "facts": facts,
+        "python": facts.python.executable,
+        "bin": str(Path(facts.python.executable).parent),
+        "home": lists.HOME,
+        "label": LABEL,
+        "overridden": _overridden(manifest),
+        "policy": lists.text(lists.policy(manifest)),
+        "checks": lists.text(lists.checks(manifest, facts)),
+        "dropped": _dropping(dropped) if dropped else "",
+        "program": lambda name: (PROGRAMS / name).read_text(encoding="utf-8"),
+    }
+
+
+def _overridden(manifest: Manifest) -> str:
+    """An expansion that is empty while every pin is the manifest's: each value with the pin cut off."""
+    pins = {"BASE_IMAGE": manifest.base.reference}
+    pins |= {source.commit_argument: source.commit for source in manifest.sources.values()}
+    return "".join(f"${{{name}#{value}}}" for name, value in pins.items())
+
+
+def _dropping(values: dict[str, str]) -> str:
+    """A line that `site` runs at interpreter start."""
+    return f"import os; [os.environ.pop(k) for k, v in {values!r}.items() if os.environ.get(k) == v]\n"
+
+
+@cache
+def _environment(templates: Path) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,  # a misspelt name fails; it never renders as ''
+        autoescape=False,  # noqa: S701 - Dockerfiles are not HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "shell": shlex.quote,
+        "env_value": _env_value,
+        "json_form": _json_form,
+        "heredoc_body": _heredoc_body,
+    }
+    return environment
+
+
+def _env_value(value: str) -> str:
+    """`value` as the right side of ENV or LABEL: what stands in it stays as it stands."""
+    return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
+
+
+def _json_form(words: Sequence[str]) -> str:
+    """`words` as the JSON form of ENTRYPOINT."""
+    return json.dumps(list(words))
+
+
+def _heredoc_body(text: str, delimiter: str) -> str:
+    """`text` as it may stand in a quoted heredoc: exact for every byte, so what cannot be is refused.
+
+    Raises:
+        RenderError: where the text holds its own delimiter, or no newline at its end.
+    """
+    if not text.endswith("\n"):
+        raise RenderError(Problem(f"{delimiter}: a heredoc always ends with a newline; the text does not"))
+    if delimiter in text.split("\n"):
+        raise RenderError(Problem(f"{delimiter}: a line of the text is the heredoc's delimiter"))
+    return text[:-1]
+
+
+def _place_in_template(error: jinja2.TemplateError) -> Location | None:
+    """Where in a template `error` arose; jinja2 keeps that in the traceback only."""
+    if isinstance(error, jinja2.TemplateSyntaxError) and error.filename:
+        return Location(Path(error.filename), error.lineno, 1)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
+    return Location(Path(frames[-1].filename), frames[-1].lineno or 1, 1) if frames else None

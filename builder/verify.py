@@ -1,0 +1,103 @@
+"""Verify a finished image: the checkout's own programs run in one container of it.
+
+The image's copies of the programs are never asked: whoever broke the image may have broken them too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from builder import lists, render
+from builder.errors import Problem, VerificationError
+from builder.report import Check, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.engine import Engine
+    from builder.facts import Facts
+    from builder.manifest import Manifest
+
+FOLDER = "/vime-check"
+PROGRAMS = ("check.py", "imports.py", "seal.py")  # in the order of the proof's digest
+TIME_LIMIT_S = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What the image says it is, and what its checks found."""
+
+    gpu_targets: tuple[str, ...]
+    pins: str
+    checks: tuple[Check, ...]
+
+
+def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> Verified:
+    """Run the manifest's checks in a container of the image, cut off from network and host.
+
+    Raises:
+        VerificationError: where the program did not run to its end. Failed checks are no error here.
+    """
+    labels = engine.labels(image_id)
+    wanted = lists.text(lists.checks(manifest, facts))
+    nonce = secrets.token_hex(16)
+    files = {name: (render.PROGRAMS / name).read_bytes() for name in PROGRAMS}
+    files["checks.json"] = wanted.encode()
+    command = [facts.python.executable, f"{FOLDER}/check.py", "run", f"{FOLDER}/checks.json", "--nonce", nonce]
+    with engine.container(
+        image_id,
+        command,
+        files={f"{FOLDER}/{name}": content for name, content in files.items()},
+        environment={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - the container's own tmpfs
+        time_limit_s=TIME_LIMIT_S,
+    ) as container:
+        exit_code = container.wait()
+        output = container.output()
+    proof = _proof(output, nonce, exit_code)
+    _assert_fresh(proof, files)
+    return Verified(
+        gpu_targets=tuple(filter(None, labels.get(f"{render.LABEL}.gpu_targets", "").split(";"))),
+        pins=labels.get(f"{render.LABEL}.pins", "unknown"),
+        checks=tuple(_check(entry) for entry in cast("list[dict[str, object]]", proof["checks"])),
+    )
+
+
+def _proof(output: str, nonce: str, exit_code: int) -> dict[str, object]:
+    for line in output.splitlines():
+        if line.startswith(nonce):
+            try:
+                proof = json.loads(line.removeprefix(nonce))
+            except ValueError as error:
+                raise _did_not_run(f"its result cannot be read: {error}", output) from error
+            return cast("dict[str, object]", proof)
+    raise _did_not_run(f"exit code {exit_code} and no result", output)
+
+
+def _assert_fresh(proof: Mapping[str, object], files: Mapping[str, bytes]) -> None:
+    program = hashlib.sha256(b"".join(files[name] for name in PROGRAMS)).hexdigest()
+    wanted = hashlib.sha256(files["checks.json"]).hexdigest()
+    if proof.get("program_sha256") != program or proof.get("list_sha256") != wanted:
+        raise _did_not_run("the result belongs to another program or another list", "")
+    names = [entry["name"] for entry in json.loads(files["checks.json"])["checks"]]
+    if [entry.get("name") for entry in cast("list[dict[str, object]]", proof.get("checks", []))] != names:
+        raise _did_not_run("the result does not name the checks of the list", "")
+
+
+def _check(entry: Mapping[str, object]) -> Check:
+    return Check(
+        name=str(entry["name"]),
+        kind=str(entry["kind"]),
+        outcome=cast("Outcome", entry["outcome"]),
+        detail=str(entry["detail"]),
+        hint=str(entry["hint"]),
+        seconds=float(cast("float", entry["seconds"])),
+    )
+
+
+def _did_not_run(reason: str, output: str) -> VerificationError:
+    tail = "\n".join(output.splitlines()[-20:])
+    return VerificationError(Problem(f"verification did not run: {reason}", hint=tail or None))
