@@ -1,0 +1,280 @@
+"""YAML as the text that stands in the file, each key and value with its place.
+
+PyYAML's own constructor would turn 7.10 into 7.1 and a commit of digits into a number; only its events are used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from builder.errors import Location, ManifestError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LARGEST = 256_000  # bytes; PyYAML needs some two seconds for them
+DEEPEST = 16  # levels; a manifest has six
+
+# What an editor does not show, or shows elsewhere than it stands; a lone CR is a line to YAML and to few editors.
+_UNSEEN = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]|\r(?!\n)|[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_HINTS = {
+    "mapping values are not allowed here": "a text with ': ' in it needs quotes",
+    "could not find expected ':'": "a key is followed by ': '",
+}
+
+Path_ = tuple["str | int", ...]
+_Event = Any  # PyYAML's events have no types
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands, and its key if it has one; `start` and `end` index the file's text."""
+
+    value: Location
+    key: Location | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file: nested dicts, tuples and texts, and the faults that do not hide the rest.
+
+    A value that is missing is None in `value`, and its problem is in `problems`.
+    """
+
+    path: Path
+    text: str
+    value: Any
+    problems: tuple[Problem, ...]
+    places: dict[Path_, Place] = field(repr=False)
+
+    def where(self, *path: str | int) -> Location:
+        """The place of a key (of an item in a list: its value); of what is not there, its parent's."""
+        place = self._nearest(path)
+        return place.key or place.value
+
+    def where_value(self, *path: str | int) -> Location:
+        """The place of a value; of what is not there, its parent's key."""
+        place = self.places.get(path)
+        return place.value if place else self.where(*path)
+
+    def span(self, *path: str | int) -> tuple[int, int]:
+        """Where a value's characters begin and end in `text`, quotes included.
+
+        Raises:
+            KeyError: where no such value stands.
+        """
+        place = self.places[path]
+        return place.start, place.end
+
+    def _nearest(self, path: Path_) -> Place:
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+
+def load(path: Path) -> Document:
+    """The document at `path`.
+
+    Raises:
+        ManifestError: where the file cannot be read, or is no YAML that this project takes.
+    """
+    try:
+        if not path.is_file():
+            raise ManifestError(Problem(f"no file {str(path)!r}"))
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise ManifestError(Problem(f"cannot read {str(path)!r}: {error.strerror}")) from None
+    return parse(content, path)
+
+
+def parse(content: bytes, path: Path) -> Document:
+    """The document that `content` is; `path` is named in messages only.
+
+    Raises:
+        ManifestError: where nothing sensible could be said about the rest of the file.
+    """
+    text = _text(content, path)
+    reader = _Reader(path, text)
+    try:
+        value = reader.document()
+    except yaml.MarkedYAMLError as error:
+        raise ManifestError(*reader.problems, _syntax_problem(error, path, text)) from None
+    except yaml.YAMLError as error:
+        raise ManifestError(*reader.problems, Problem(f"not YAML: {error}", Location(path, 1))) from None
+    return Document(path, text, value, tuple(reader.problems), reader.places)
+
+
+def _text(content: bytes, path: Path) -> str:
+    if len(content) > LARGEST:
+        raise ManifestError(Problem(f"file is larger than {LARGEST:,} bytes", Location(path, 1)))
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8")
+        where = _place(path, before, len(before))
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise ManifestError(Problem(message, where, "save the file as UTF-8")) from None
+    unseen = [
+        Problem(
+            f"character U+{ord(found[0]):04X} is not allowed", _place(path, text, found.start()), "delete it"
+        )
+        for found in _UNSEEN.finditer(text)
+    ]
+    if unseen:
+        raise ManifestError(*unseen[:20])
+    return text
+
+
+def _place(path: Path, text: str, index: int) -> Location:
+    return Location(path, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError, path: Path, text: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    where = Location(path, mark.line + 1, mark.column + 1) if mark else Location(path, 1)
+    if mark and text[mark.index : mark.index + 1] == "\t":
+        return Problem("a tab cannot indent", where, "write spaces")
+    problem = error.problem or "not YAML"
+    context = f" ({error.context})" if error.context else ""
+    return Problem(f"{problem}{context}", where, _HINTS.get(problem))
+
+
+class _Reader:
+    """Values from PyYAML's events; depth is counted here, so no file can exhaust the stack."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.places: dict[Path_, Place] = {}
+        self.problems: list[Problem] = []
+        self._events: Iterator[_Event] = yaml.parse(text, Loader=yaml.SafeLoader)
+
+    def document(self) -> object:
+        """The mapping that the file holds."""
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            raise ManifestError(Problem("file is empty", Location(self.path, 1)))
+        first = next(self._events)
+        if not isinstance(first, yaml.MappingStartEvent):
+            found = _kind(first)
+            raise ManifestError(Problem(f"wants keys at the top, found {found}", self._at(first.start_mark)))
+        value = self._value(first, (), None)
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if isinstance(after, yaml.DocumentStartEvent):
+            problem = Problem(
+                "a second document begins", self._at(after.start_mark), "one file, one document"
+            )
+            raise ManifestError(*self.problems, problem)
+        return value
+
+    def _value(self, event: _Event, path: Path_, key: Location | None) -> object:
+        where = self._at(event.start_mark)
+        self._refuse_marks(event, where)
+        if len(path) > DEEPEST:
+            raise ManifestError(*self.problems, Problem(f"nested deeper than {DEEPEST} levels", where))
+        end = event.end_mark.index
+        self.places[path] = Place(where, key, event.start_mark.index, end)
+        match event:
+            case yaml.ScalarEvent():
+                return self._scalar(event, where, key)
+            case yaml.SequenceStartEvent():
+                return self._list(path)
+            case yaml.MappingStartEvent():
+                return self._mapping(path)
+            case _:  # an alias, refused above
+                return None
+
+    def _refuse_marks(self, event: _Event, where: Location) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self.problems.append(
+                Problem(f"alias '*{event.anchor}' is not allowed", where, "write the value out")
+            )
+            return
+        if event.anchor is not None:
+            self.problems.append(Problem(f"anchor '&{event.anchor}' is not allowed", where, "delete it"))
+        if event.tag is not None:
+            self.problems.append(Problem(f"tag {event.tag!r} is not allowed", where, "delete it"))
+
+    def _scalar(self, event: _Event, where: Location, key: Location | None) -> str | None:
+        text: str = event.value
+        if event.style is None and text in _NULLS:
+            place = where if text else key or where
+            self.problems.append(Problem("missing value", place, 'write one, or "" for an empty text'))
+            return None
+        unseen = next((letter for letter in text if letter != "\n" and not letter.isprintable()), None)
+        if unseen:
+            self.problems.append(Problem(f"character U+{ord(unseen):04X} is not allowed", where))
+            return None
+        return text
+
+    def _list(self, path: Path_) -> tuple[object, ...]:
+        items: list[object] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._value(event, (*path, len(items)), None))
+        return tuple(items)
+
+    def _mapping(self, path: Path_) -> dict[str, object]:
+        mapping: dict[str, object] = {}
+        lines: dict[str, int] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            where = self._at(event.start_mark)
+            name = self._key(event, path, where)
+            known = name is not None and name in lines
+            if known:
+                hint = f"it stands in line {lines[name or '']} and in line {where.line}; keep one"
+                self.problems.append(Problem(f"key {name!r} is written twice", where, hint))
+            if name is None or known:
+                self._skip(path, where)
+                continue
+            lines[name] = where.line
+            mapping[name] = self._value(next(self._events), (*path, name), where)
+        return mapping
+
+    def _key(self, event: _Event, path: Path_, where: Location) -> str | None:
+        """The key's text; None where it is none, with its problem told."""
+        self._refuse_marks(event, where)
+        if not isinstance(event, yaml.ScalarEvent):
+            if not isinstance(event, yaml.AliasEvent):
+                self.problems.append(Problem(f"a key is a text, found {_kind(event)}", where))
+                self._skip(path, where, event)
+            return None
+        if event.style is None and event.value == "<<":
+            self.problems.append(Problem("merge key '<<' is not allowed", where, "write the keys out"))
+            return None
+        if event.style is None and event.value in _NULLS:
+            self.problems.append(Problem("missing key", where))
+            return None
+        if not event.value.isprintable():
+            self.problems.append(Problem(f"key {event.value!r} is not printable", where))
+            return None
+        return str(event.value)
+
+    def _skip(self, path: Path_, where: Location, event: _Event | None = None) -> None:
+        """Read past a value that counts for nothing, keeping what is known of the others."""
+        kept = dict(self.places)
+        self._value(event or next(self._events), (*path, "?"), where)
+        self.places = kept
+
+    def _at(self, mark: yaml.Mark) -> Location:
+        return Location(self.path, mark.line + 1, mark.column + 1)
+
+
+def _kind(event: _Event) -> str:
+    match event:
+        case yaml.SequenceStartEvent():
+            return "a list"
+        case yaml.MappingStartEvent():
+            return "keys"
+        case _:
+            return "a text"
