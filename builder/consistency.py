@@ -20,6 +20,7 @@ _APART = (
     ("sealed", "forbidden", "a sealed distribution is one that the image keeps"),
     ("sealed", "constraints", "the seal already holds its exact version"),
     ("sealed", "overrides", "the seal already holds its exact version"),
+    ("sealed", "build_tools", "a sealed distribution is one that the image keeps"),
     ("sealed", "removed", "a sealed distribution is one that the image keeps"),
     ("forbidden", "overrides", "an override is installed, a forbidden distribution never"),
     ("forbidden", "build_tools", "a build tool is installed, a forbidden distribution never"),
@@ -110,8 +111,34 @@ def _sources(document: Document) -> Iterator[Problem]:
             other = value_at(document, path)
             if isinstance(other, str):
                 yield from _known_source(document, path, other, name, order, earlier)
+        yield from _installs(document, name)
     yield from _same_value(document, "repository", "checkout", checkout)
     yield from _same_value(document, "distribution", "distribution", canonicalize_name)
+
+
+def _installs(document: Document, name: str) -> Iterator[Problem]:
+    """Where a source brings what the base has to keep, or what nothing may bring."""
+    path: tuple[str, ...] = ("sources", name, "distribution")
+    distribution = value_at(document, path)
+    if isinstance(distribution, str):
+        yield from _covered(document, ("sealed",), distribution, path)
+    added = _named(document, "sources", name, "requirements", "add")
+    for other in added:
+        path = ("sources", name, "requirements", "add", other)
+        yield from _covered(document, ("sealed", "forbidden"), other, path)
+        if other in _named(document, "sources", name, "requirements", "without"):
+            yield Problem(f"{other!r} is taken out and added", document.where(*path), "keep one")
+
+
+def _covered(
+    document: Document, lists: tuple[str, ...], name: str, path: tuple[str, ...]
+) -> Iterator[Problem]:
+    for key in lists:
+        for pattern in _named(document, key):
+            if _overlap(name, pattern):
+                line = document.where(key, pattern).line
+                where = document.where_value(*path) if path[-1] == "distribution" else document.where(*path)
+                yield Problem(f"{name!r} is {key} (line {line})", where)
 
 
 def _known_source(  # noqa: PLR0913, PLR0917 (one question about one name)

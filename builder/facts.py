@@ -115,7 +115,7 @@ def _rules(document: Document) -> Iterator[Problem]:
 def _contradictions(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
     for key in ("image", "digest"):
         written, known = getattr(manifest.base, key), getattr(facts, key)
-        if written != known:
+        if written != known and v.UNKNOWN not in {written, known}:
             message = f"base.{key} is {written}, the facts are of {known}"
             hint = f"change it here, or write the facts of this base: {facts.where(key)}"
             yield Problem(message, manifest.where("base", key), hint)
@@ -132,9 +132,9 @@ def _near(name: str, facts: Facts) -> str:
     """What may be meant: a name that is near, or one that has the module's name in it (aiter: amd-aiter)."""
     bare = canonicalize_name(name.replace("*", "")).strip("-")
     near = [known for known in facts.distributions if bare and bare in canonicalize_name(known)]
-    near += [
-        found for found in difflib.get_close_matches(bare, facts.distributions, n=3) if found not in near
-    ]
+    near += difflib.get_close_matches(bare, set(facts.distributions) - set(near), n=3)
     if near:
-        return f"did you mean {' or '.join(map(repr, near[:3]))}? a distribution may be called otherwise than its module"
-    return f"write `optional: true` where it may be absent, or add it to the facts: {facts.where('distributions')}"
+        names = " or ".join(map(repr, near[:3]))
+        return f"did you mean {names}? a distribution may be called otherwise than its module"
+    place = facts.where("distributions")
+    return f"write `optional: true` where the base may lack it, or add it to the facts: {place}"

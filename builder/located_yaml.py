@@ -1,10 +1,11 @@
 """YAML as the text that stands in the file, each key and value with its place.
 
-PyYAML's own constructor would turn 7.10 into 7.1 and a commit of digits into a number; only its events are used.
+PyYAML's constructor would turn 7.10 into 7.1 and a commit of digits into a number: only its events are read.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,16 @@ import yaml
 from builder.errors import Location, ManifestError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-LARGEST = 256_000  # bytes; PyYAML needs some two seconds for them
+LARGEST = 256_000  # bytes; PyYAML needs some seconds for them
+LONGEST = 4_096  # characters of one value; no pattern that reads values is slow on so few
 DEEPEST = 16  # levels; a manifest has six
 
-# What an editor does not show, or shows elsewhere than it stands; a lone CR is a line to YAML and to few editors.
+# What editors do not show, or show elsewhere than it stands; a lone CR ends a line for YAML alone.
 _UNSEEN = re.compile(
-    r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]|\r(?!\n)|[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
+    r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]|\r(?!\n)"
+    r"|[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _HINTS = {
@@ -36,7 +38,7 @@ _Event = Any  # PyYAML's events have no types
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands, and its key if it has one; `start` and `end` index the file's text."""
+    """Where a value stands, and its key if it has one; a scalar's `start` and `end` index the text."""
 
     value: Location
     key: Location | None
@@ -68,7 +70,7 @@ class Document:
         return place.value if place else self.where(*path)
 
     def span(self, *path: str | int) -> tuple[int, int]:
-        """Where a value's characters begin and end in `text`, quotes included.
+        """Where a scalar's characters begin and end in `text`, quotes included.
 
         Raises:
             KeyError: where no such value stands.
@@ -129,10 +131,10 @@ def _text(content: bytes, path: Path) -> str:
         Problem(
             f"character U+{ord(found[0]):04X} is not allowed", _place(path, text, found.start()), "delete it"
         )
-        for found in _UNSEEN.finditer(text)
+        for found in itertools.islice(_UNSEEN.finditer(text), 20)
     ]
     if unseen:
-        raise ManifestError(*unseen[:20])
+        raise ManifestError(*unseen)
     return text
 
 
@@ -157,20 +159,23 @@ class _Reader:
         self.path = path
         self.places: dict[Path_, Place] = {}
         self.problems: list[Problem] = []
-        self._events: Iterator[_Event] = yaml.parse(text, Loader=yaml.SafeLoader)
+        self._loader = yaml.SafeLoader(text)
 
     def document(self) -> object:
         """The mapping that the file holds."""
-        next(self._events)  # the stream's start
-        if isinstance(next(self._events), yaml.StreamEndEvent):
+        self._next()  # the stream's start
+        start = self._next()
+        if isinstance(start, yaml.StreamEndEvent):
             raise ManifestError(Problem("file is empty", Location(self.path, 1)))
-        first = next(self._events)
+        if start.version or start.tags:
+            self._tell("a directive is not allowed", self._at(start.start_mark), "delete it")
+        first = self._next()
         if not isinstance(first, yaml.MappingStartEvent):
             found = _kind(first)
             raise ManifestError(Problem(f"wants keys at the top, found {found}", self._at(first.start_mark)))
         value = self._value(first, (), None)
-        next(self._events)  # the document's end
-        after = next(self._events)
+        self._next()  # the document's end
+        after = self._next()
         if isinstance(after, yaml.DocumentStartEvent):
             problem = Problem(
                 "a second document begins", self._at(after.start_mark), "one file, one document"
@@ -195,78 +200,95 @@ class _Reader:
             case _:  # an alias, refused above
                 return None
 
+    def _tell(self, message: str, where: Location, hint: str | None = None) -> None:
+        self.problems.append(Problem(message, where, hint))
+
     def _refuse_marks(self, event: _Event, where: Location) -> None:
         if isinstance(event, yaml.AliasEvent):
-            self.problems.append(
-                Problem(f"alias '*{event.anchor}' is not allowed", where, "write the value out")
-            )
+            self._tell(f"alias '*{event.anchor}' is not allowed", where, "write the value out")
             return
         if event.anchor is not None:
-            self.problems.append(Problem(f"anchor '&{event.anchor}' is not allowed", where, "delete it"))
+            self._tell(f"anchor '&{event.anchor}' is not allowed", where, "delete it")
         if event.tag is not None:
-            self.problems.append(Problem(f"tag {event.tag!r} is not allowed", where, "delete it"))
+            self._tell(f"tag {event.tag!r} is not allowed", where, "delete it")
 
     def _scalar(self, event: _Event, where: Location, key: Location | None) -> str | None:
         text: str = event.value
         if event.style is None and text in _NULLS:
             place = where if text else key or where
-            self.problems.append(Problem("missing value", place, 'write one, or "" for an empty text'))
+            self._tell("missing value", place, 'write one, or "" for an empty text')
             return None
         unseen = next((letter for letter in text if letter != "\n" and not letter.isprintable()), None)
         if unseen:
-            self.problems.append(Problem(f"character U+{ord(unseen):04X} is not allowed", where))
+            self._tell(f"character U+{ord(unseen):04X} is not allowed", where)
+            return None
+        if len(text) > LONGEST:
+            self._tell(f"value has {len(text):,} characters", where, f"at most {LONGEST:,}")
             return None
         return text
 
     def _list(self, path: Path_) -> tuple[object, ...]:
         items: list[object] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             items.append(self._value(event, (*path, len(items)), None))
         return tuple(items)
 
     def _mapping(self, path: Path_) -> dict[str, object]:
         mapping: dict[str, object] = {}
         lines: dict[str, int] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
             where = self._at(event.start_mark)
-            name = self._key(event, path, where)
+            name = self._key(event, where)
             known = name is not None and name in lines
             if known:
-                hint = f"it stands in line {lines[name or '']} and in line {where.line}; keep one"
-                self.problems.append(Problem(f"key {name!r} is written twice", where, hint))
+                message = f"key {name!r} stands in line {lines[name or '']} already"
+                self._tell(message, where, "keep one of the two")
             if name is None or known:
-                self._skip(path, where)
+                self._skip(self._next())
                 continue
             lines[name] = where.line
-            mapping[name] = self._value(next(self._events), (*path, name), where)
+            mapping[name] = self._value(self._next(), (*path, name), where)
         return mapping
 
-    def _key(self, event: _Event, path: Path_, where: Location) -> str | None:
+    def _key(self, event: _Event, where: Location) -> str | None:
         """The key's text; None where it is none, with its problem told."""
         self._refuse_marks(event, where)
         if not isinstance(event, yaml.ScalarEvent):
             if not isinstance(event, yaml.AliasEvent):
-                self.problems.append(Problem(f"a key is a text, found {_kind(event)}", where))
-                self._skip(path, where, event)
+                self._tell(f"a key is a text, found {_kind(event)}", where)
+                self._skip(event)
             return None
         if event.style is None and event.value == "<<":
-            self.problems.append(Problem("merge key '<<' is not allowed", where, "write the keys out"))
+            self._tell("merge key '<<' is not allowed", where, "write the keys out")
             return None
         if event.style is None and event.value in _NULLS:
-            self.problems.append(Problem("missing key", where))
+            self._tell("missing key", where)
             return None
         if not event.value.isprintable():
-            self.problems.append(Problem(f"key {event.value!r} is not printable", where))
+            self._tell(f"key {event.value!r} is not printable", where)
             return None
         return str(event.value)
 
-    def _skip(self, path: Path_, where: Location, event: _Event | None = None) -> None:
-        """Read past a value that counts for nothing, keeping what is known of the others."""
-        kept = dict(self.places)
-        self._value(event or next(self._events), (*path, "?"), where)
-        self.places = kept
+    def _skip(self, event: _Event) -> None:
+        """Read past a value that counts for nothing."""
+        depth = 0
+        while True:
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth == 0:
+                return
+            event = self._next()
 
-    def _at(self, mark: yaml.Mark) -> Location:
+    def _next(self) -> _Event:
+        try:
+            return self._loader.get_event()  # type: ignore[no-untyped-call]
+        except ValueError as error:  # what int() and chr() say of a directive or an escape
+            problem = Problem(f"not YAML: {error}", self._at(self._loader.get_mark()))
+            raise ManifestError(*self.problems, problem) from None
+
+    def _at(self, mark: Any) -> Location:
         return Location(self.path, mark.line + 1, mark.column + 1)
 
 

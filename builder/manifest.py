@@ -88,7 +88,7 @@ class Requirements(schema.Written):
 
 
 class Patch(schema.Written):
-    """A patch by its path in a source's tree, or under images/patches where no source is named."""
+    """A patch by its path: in the tree of `source`, or in this project where none is named."""
 
     path: v.PatchPath
     source: v.SourceName | None = None

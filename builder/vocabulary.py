@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"  # what nobody has established: `check` counts it, `image` refuses it
 LONGEST = 200
 
-FLOATING = frozenset(
-    "canary current default dev devel develop development edge head latest main master next nightly preview "
-    "rolling stable staging testing tip trunk unstable".split()
-)
+# Names that mean another thing tomorrow.
+FLOATING = frozenset({
+    "canary", "current", "default", "dev", "devel", "develop", "development", "edge", "head", "latest",
+    "main", "master", "next", "nightly", "preview", "rolling", "stable", "staging", "testing", "tip",
+    "trunk", "unstable",
+})  # fmt: skip
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _PART = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
@@ -75,7 +77,7 @@ def commit(value: str) -> str:
         refuse("a commit of zeros is none", hint)
     if re.fullmatch(r"[0-9a-fA-F]+", value):
         refuse(f"commit {value!r} has {len(value)} digits", hint)
-    return refuse(f"commit {value!r} is none", hint)
+    return refuse(f"{value!r} is no commit", hint)
 
 
 def digest(value: str) -> str:
@@ -85,7 +87,7 @@ def digest(value: str) -> str:
     if _is_hex(value, 64):
         refuse("digest does not name its algorithm", f"write it as sha256:{value}")
     return refuse(
-        f"digest {value!r} is none", f"sha256: and 64 hex digits wanted; write {UNKNOWN} where nobody knows"
+        f"{value!r} is no digest", f"sha256: and 64 hex digits wanted; write {UNKNOWN} where nobody knows"
     )
 
 
@@ -95,7 +97,7 @@ def sha256(value: str) -> str:
         return value
     if _is_hex(value.removeprefix("sha256:"), 64):
         refuse("hash has a prefix", f"write it as {value[7:]}")
-    return refuse(f"hash {value!r} is no SHA-256", "64 lower-case hex digits wanted")
+    return refuse(f"{value!r} is no SHA-256", "64 lower-case hex digits wanted")
 
 
 def _is_hex(value: str, digits: int) -> bool:
@@ -160,15 +162,15 @@ def version(value: str) -> str:
 
 def specifier(value: str) -> str:
     """What versions are allowed, as pip reads it."""
-    if not value:
-        refuse("specifier is empty", "write it as ==1.2.3 or <2")
+    hint = f"write it as =={value}" if _is_version(value) else "write it as ==1.2.3 or <2"
     try:
-        SpecifierSet(value)
+        clauses = len(SpecifierSet(value))
     except InvalidSpecifier:
-        hint = f"write it as =={value}" if _is_version(value) else "write it as ==1.2.3 or <2"
-        refuse(f"specifier {value!r} is none", hint)
-    if " " in value:
-        refuse(f"specifier {value!r} has spaces", f"write it as {value.replace(' ', '')}")
+        clauses = 0
+    if clauses == 0:
+        refuse(f"{value!r} does not say which versions", hint)
+    if not re.fullmatch(r"[\w.*+!<>=~,-]+", value, re.ASCII):
+        refuse(f"specifier {value!r} has spaces or odd characters", "write it as >=1.2,<2")
     return value
 
 
@@ -223,11 +225,9 @@ facts_name = _matching(
 
 def env_value(value: str) -> str:
     """A variable's value; it may be empty."""
-    return (
-        value
-        if value.isprintable()
-        else refuse("value has more than one line", "a variable's value is one line")
-    )
+    if not value.isprintable():
+        refuse("value has more than one line", "a variable's value is one line")
+    return value
 
 
 Text = Annotated[str, pydantic.AfterValidator(text)]
