@@ -32,8 +32,8 @@ _HINTS = {
     "could not find expected ':'": "a key is followed by ': '",
 }
 
-Path_ = tuple["str | int", ...]
-_Event = Any  # PyYAML's events have no types
+KeyPath = tuple["str | int", ...]
+_Event = Any  # PyYAML's events and marks have no types
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Document:
     text: str
     value: Any
     problems: tuple[Problem, ...]
-    places: dict[Path_, Place] = field(repr=False)
+    places: dict[KeyPath, Place] = field(repr=False)
 
     def where(self, *path: str | int) -> Location:
         """The place of a key (of an item in a list: its value); of what is not there, its parent's."""
@@ -78,7 +78,7 @@ class Document:
         place = self.places[path]
         return place.start, place.end
 
-    def _nearest(self, path: Path_) -> Place:
+    def _nearest(self, path: KeyPath) -> Place:
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
@@ -128,9 +128,7 @@ def _text(content: bytes, path: Path) -> str:
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise ManifestError(Problem(message, where, "save the file as UTF-8")) from None
     unseen = [
-        Problem(
-            f"character U+{ord(found[0]):04X} is not allowed", _place(path, text, found.start()), "delete it"
-        )
+        Problem(f"character U+{ord(found[0]):04X} is not allowed", _place(path, text, found.start()))
         for found in itertools.islice(_UNSEEN.finditer(text), 20)
     ]
     if unseen:
@@ -157,7 +155,7 @@ class _Reader:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self.places: dict[Path_, Place] = {}
+        self.places: dict[KeyPath, Place] = {}
         self.problems: list[Problem] = []
         self._loader = yaml.SafeLoader(text)
 
@@ -183,13 +181,12 @@ class _Reader:
             raise ManifestError(*self.problems, problem)
         return value
 
-    def _value(self, event: _Event, path: Path_, key: Location | None) -> object:
+    def _value(self, event: _Event, path: KeyPath, key: Location | None) -> object:
         where = self._at(event.start_mark)
         self._refuse_marks(event, where)
         if len(path) > DEEPEST:
             raise ManifestError(*self.problems, Problem(f"nested deeper than {DEEPEST} levels", where))
-        end = event.end_mark.index
-        self.places[path] = Place(where, key, event.start_mark.index, end)
+        self.places[path] = Place(where, key, event.start_mark.index, event.end_mark.index)
         match event:
             case yaml.ScalarEvent():
                 return self._scalar(event, where, key)
@@ -227,13 +224,13 @@ class _Reader:
             return None
         return text
 
-    def _list(self, path: Path_) -> tuple[object, ...]:
+    def _list(self, path: KeyPath) -> tuple[object, ...]:
         items: list[object] = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             items.append(self._value(event, (*path, len(items)), None))
         return tuple(items)
 
-    def _mapping(self, path: Path_) -> dict[str, object]:
+    def _mapping(self, path: KeyPath) -> dict[str, object]:
         mapping: dict[str, object] = {}
         lines: dict[str, int] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
@@ -288,7 +285,7 @@ class _Reader:
             problem = Problem(f"not YAML: {error}", self._at(self._loader.get_mark()))
             raise ManifestError(*self.problems, problem) from None
 
-    def _at(self, mark: Any) -> Location:
+    def _at(self, mark: _Event) -> Location:
         return Location(self.path, mark.line + 1, mark.column + 1)
 
 

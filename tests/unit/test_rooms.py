@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[2] / "builder"
 
 # A room may import only rooms that stand before it.
-ROOMS = (
-    "errors located_yaml vocabulary schema consistency manifest facts checklist render git patches imports "
-    "resolve engine trace buildkit report build verify preflight bump matrix standin rehearsal cli"
-).split()
+ROOMS = [
+    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "checklist"),
+    *("render", "git", "patches", "imports", "resolve", "engine", "trace", "buildkit", "report", "build"),
+    *("verify", "preflight", "bump", "matrix", "standin", "rehearsal", "cli"),
+]
 PRESENT = [room for room in ROOMS if (PACKAGE / f"{room}.py").exists()]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
@@ -46,6 +47,8 @@ def imported_modules(room: str) -> Iterator[str]:
                 pytest.fail(
                     f"builder/{room}.py:{node.lineno}: write imports from `builder`, not relative ones"
                 )
+            case _:
+                pass
 
 
 def imported_rooms(room: str) -> set[str]:
