@@ -129,12 +129,13 @@ def _not_there(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
 
 
 def _near(name: str, facts: Facts) -> str:
-    """What may be meant: a name that is near, or one that has the module's name in it (aiter: amd-aiter)."""
+    """What may be meant: a distribution can be called otherwise than its module (aiter: amd-aiter)."""
     bare = canonicalize_name(name.replace("*", "")).strip("-")
-    near = [known for known in facts.distributions if bare and bare in canonicalize_name(known)]
+    words = set(bare.split("-"))
+    known = {canonicalize_name(found): found for found in facts.distributions}
+    near = [found for plain, found in known.items() if bare and (bare in plain or plain in words)]
     near += difflib.get_close_matches(bare, set(facts.distributions) - set(near), n=3)
     if near:
-        names = " or ".join(map(repr, near[:3]))
-        return f"did you mean {names}? a distribution may be called otherwise than its module"
+        return f"did you mean {' or '.join(map(repr, near[:3]))}? modules and distributions differ in name"
     place = facts.where("distributions")
     return f"write `optional: true` where the base may lack it, or add it to the facts: {place}"

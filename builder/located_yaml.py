@@ -146,7 +146,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, path: Path, text: str) -> Probl
     if mark and text[mark.index : mark.index + 1] == "\t":
         return Problem("a tab cannot indent", where, "write spaces")
     problem = error.problem or "not YAML"
-    context = f" ({error.context})" if error.context else ""
+    began = f" from line {error.context_mark.line + 1}" if error.context_mark else ""
+    context = f" ({error.context}{began})" if error.context else ""
     return Problem(f"{problem}{context}", where, _HINTS.get(problem))
 
 
@@ -184,8 +185,7 @@ class _Reader:
     def _value(self, event: _Event, path: KeyPath, key: Location | None) -> object:
         where = self._at(event.start_mark)
         self._refuse_marks(event, where)
-        if len(path) > DEEPEST:
-            raise ManifestError(*self.problems, Problem(f"nested deeper than {DEEPEST} levels", where))
+        self._limit(len(path), event)
         self.places[path] = Place(where, key, event.start_mark.index, event.end_mark.index)
         match event:
             case yaml.ScalarEvent():
@@ -213,7 +213,7 @@ class _Reader:
         text: str = event.value
         if event.style is None and text in _NULLS:
             place = where if text else key or where
-            self._tell("missing value", place, 'write one, or "" for an empty text')
+            self._tell("missing value", place, 'write one, or delete the key; "" is an empty text')
             return None
         unseen = next((letter for letter in text if letter != "\n" and not letter.isprintable()), None)
         if unseen:
@@ -235,25 +235,25 @@ class _Reader:
         lines: dict[str, int] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             where = self._at(event.start_mark)
-            name = self._key(event, where)
+            name = self._key(event, path, where)
             known = name is not None and name in lines
             if known:
                 message = f"key {name!r} stands in line {lines[name or '']} already"
                 self._tell(message, where, "keep one of the two")
             if name is None or known:
-                self._skip(self._next())
+                self._skip(self._next(), len(path))
                 continue
             lines[name] = where.line
             mapping[name] = self._value(self._next(), (*path, name), where)
         return mapping
 
-    def _key(self, event: _Event, where: Location) -> str | None:
+    def _key(self, event: _Event, path: KeyPath, where: Location) -> str | None:
         """The key's text; None where it is none, with its problem told."""
         self._refuse_marks(event, where)
         if not isinstance(event, yaml.ScalarEvent):
             if not isinstance(event, yaml.AliasEvent):
                 self._tell(f"a key is a text, found {_kind(event)}", where)
-                self._skip(event)
+                self._skip(event, len(path))
             return None
         if event.style is None and event.value == "<<":
             self._tell("merge key '<<' is not allowed", where, "write the keys out")
@@ -266,23 +266,27 @@ class _Reader:
             return None
         return str(event.value)
 
-    def _skip(self, event: _Event) -> None:
-        """Read past a value that counts for nothing."""
+    def _skip(self, event: _Event, above: int) -> None:
+        """Read past a value that counts for nothing and has `above` levels over it."""
         depth = 0
         while True:
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth == 0:
                 return
+            self._limit(above + depth, event)
             event = self._next()
+
+    def _limit(self, depth: int, event: _Event) -> None:
+        if depth > DEEPEST:
+            problem = Problem(f"nested deeper than {DEEPEST} levels", self._at(event.start_mark))
+            raise ManifestError(*self.problems, problem)
 
     def _next(self) -> _Event:
         try:
             return self._loader.get_event()  # type: ignore[no-untyped-call]
-        except ValueError as error:  # what int() and chr() say of a directive or an escape
-            problem = Problem(f"not YAML: {error}", self._at(self._loader.get_mark()))
+        except (OverflowError, ValueError):  # from int() or chr()
+            message = "not YAML: the number in an escape or a directive is too large"
+            problem = Problem(message, self._at(self._loader.get_mark()))
             raise ManifestError(*self.problems, problem) from None
 
     def _at(self, mark: _Event) -> Location:
@@ -290,10 +294,5 @@ class _Reader:
 
 
 def _kind(event: _Event) -> str:
-    match event:
-        case yaml.SequenceStartEvent():
-            return "a list"
-        case yaml.MappingStartEvent():
-            return "keys"
-        case _:
-            return "a text"
+    kinds = {yaml.SequenceStartEvent: "a list", yaml.MappingStartEvent: "keys"}
+    return kinds.get(type(event), "a text")

@@ -49,8 +49,12 @@ def read(model: type[Model], document: Document, rules: Callable[[Document], Ite
     try:
         value = model.model_validate(document.value)
     except pydantic.ValidationError as error:
+        faults = error.errors()
+        meant = {path for fault in faults if (path := _meant(model, fault))}
         problems += [
-            _problem(model, document, fault) for fault in error.errors() if not _told(document, fault)
+            _problem(model, document, fault)
+            for fault in faults
+            if fault["loc"] not in meant and not _told(document, fault)
         ]
     if problems or value is None:
         raise ManifestError(*sorted(problems, key=_line))
@@ -59,8 +63,13 @@ def read(model: type[Model], document: Document, rules: Callable[[Document], Ite
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
     """A hint that names what is near, if anything is."""
-    near = difflib.get_close_matches(wrong, sorted(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else None
+    near = nearest(wrong, known)
+    return f"did you mean {near!r}?" if near else None
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
+    """What is written almost like `wrong`."""
+    return next(iter(difflib.get_close_matches(wrong, sorted(known), n=1)), None)
 
 
 def value_at(document: Document, path: Iterable[str | int]) -> Any:  # noqa: ANN401 (YAML holds anything)
@@ -84,6 +93,15 @@ def _told(document: Document, fault: ErrorDetails) -> bool:
     return path in document.places and value_at(document, path) is None
 
 
+def _meant(model: type[Written], fault: ErrorDetails) -> tuple[str | int, ...] | None:
+    """The key that an unknown one is a misspelling of: that it is missing need not be told."""
+    path = fault["loc"]
+    if fault["type"] != "extra_forbidden":
+        return None
+    near = nearest(str(path[-1]), _keys(model, path[:-1]))
+    return (*path[:-1], near) if near else None
+
+
 def _problem(model: type[Written], document: Document, fault: ErrorDetails) -> Problem:
     path, kind, found = fault["loc"], fault["type"], fault["input"]
     at_key = path and path[-1] == _KEY
@@ -105,7 +123,18 @@ def _problem(model: type[Written], document: Document, fault: ErrorDetails) -> P
         case "too_short":
             return Problem("wants at least one entry", where)
         case _:
-            return Problem(f"wants {_WANTED.get(kind, kind)}, found {_kind(found)}", where)
+            wanted = _WANTED.get(kind, kind)
+            return Problem(f"wants {wanted}, found {_kind(found)}", where, _spelling(model, fault))
+
+
+def _spelling(model: type[Written], fault: ErrorDetails) -> str | None:
+    """How to write what is wanted."""
+    found = fault["input"]
+    if fault["type"] == "model_type":
+        return f"its keys are {', '.join(_keys(model, fault['loc']))}"
+    if fault["type"] == "tuple_type" and isinstance(found, str):
+        return f"write it as [{', '.join(found.split())[:60]}]"
+    return None
 
 
 def _words(context: Mapping[str, Any]) -> list[str]:

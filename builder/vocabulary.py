@@ -47,7 +47,7 @@ def text(value: str) -> str:
     if not value.isprintable():
         refuse("text has more than one line", "write it in one line")
     if len(value) > LONGEST:
-        refuse(f"text has {len(value)} characters", f"at most {LONGEST} are read by anybody")
+        refuse(f"text has {len(value)} characters", f"at most {LONGEST} fit")
     return value
 
 
