@@ -112,6 +112,11 @@ def _sources(document: Document) -> Iterator[Problem]:
             if isinstance(other, str):
                 yield from _known_source(document, path, other, name, order, earlier)
         yield from _installs(document, name)
+        if _named(document, "sources", name, "unused") and not _listed(
+            document, "sources", name, "imports_from"
+        ):
+            where = document.where("sources", name, "unused")
+            yield Problem("unused waives nothing", where, "it goes with imports_from")
     yield from _same_value(document, "repository", "checkout", checkout)
     yield from _same_value(document, "distribution", "distribution", canonicalize_name)
 

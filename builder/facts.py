@@ -95,7 +95,11 @@ def of(manifest: Manifest, root: Path) -> Facts:
         )
         raise ManifestError(Problem(f"no file {str(path)!r}", manifest.where("base", "facts"), hint))
     facts = load(path)
-    problems = [*_contradictions(manifest, facts), *_not_there(manifest, facts)]
+    problems = [
+        *_contradictions(manifest, facts),
+        *_not_there(manifest, facts),
+        *_set_already(manifest, facts),
+    ]
     if problems:
         raise ManifestError(*problems)
     return facts
@@ -126,6 +130,14 @@ def _not_there(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
         if not sealed.optional and not facts.matching(name):
             message = f"the base has no distribution {name!r}"
             yield Problem(message, manifest.where("sealed", name), _near(name, facts))
+
+
+def _set_already(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    for name in manifest.forbidden_env:
+        if name in facts.env:
+            message = f"the base sets {name!r} to {facts.env[name]!r}"
+            hint = "a Dockerfile cannot unset it: move it to dropped_env"
+            yield Problem(message, manifest.where("forbidden_env", name), hint)
 
 
 def _near(name: str, facts: Facts) -> str:

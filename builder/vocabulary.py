@@ -123,12 +123,12 @@ def image(value: str) -> str:
 def repository(value: str) -> str:
     """Where git fetches from: no credentials, no query, nothing a shell or git could read as more."""
     hint = "write it as https://host/owner/name"
-    if re.match(r"https?://[^/]*@", value):
+    if "://" in value and "@" in value:  # the value may hold a secret, so no message repeats it
         refuse("repository has credentials in it", "git takes them from its own configuration")
+    if "?" in value or "#" in value:
+        refuse("repository has a query", hint)
     if not value.startswith("https://"):
         refuse(f"repository {value!r} is not https://", hint)
-    if "?" in value or "#" in value:
-        refuse(f"repository {value!r} has a query", hint)
     if not _REPOSITORY.fullmatch(value) or value.endswith("/.git"):
         refuse(f"repository {value!r} is no address", hint)
     return value

@@ -111,6 +111,11 @@ def test_an_optional_name_may_be_absent() -> None:
     assert facts.of(written, ROOT).matching("bitsandbytes") == []
 
 
+def test_a_forbidden_variable_that_the_base_sets_is_refused() -> None:
+    said = complaint(changed(("  ROCR_VISIBLE_DEVICES:\n", "  GPU_ARCHS:\n")))
+    assert "error: the base sets 'GPU_ARCHS' to 'native'\n    hint: a Dockerfile cannot unset it" in said
+
+
 def test_names_match_however_they_are_spelt() -> None:
     known = facts.load(BASES[0])
     assert known.matching("Transformer_Engine") == ["transformer-engine"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pydantic
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from builder import manifest
 from builder.errors import ManifestError, Problem
+from builder.manifest import Manifest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -149,6 +152,16 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
         manifest.load(tmp_path / "x.yaml")
     with pytest.raises(ManifestError, match="no file"):
         manifest.load(tmp_path)
+
+
+def test_loading_needs_no_engine_no_colours_no_network() -> None:
+    code = "import sys, builder.facts; print({'docker', 'rich', 'git', 'requests'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_editors_can_have_a_schema() -> None:
+    assert set(Manifest.model_json_schema()["properties"]) == set(Manifest.model_fields)
 
 
 @bounded
