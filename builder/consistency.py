@@ -1,0 +1,183 @@
+"""What must hold between the parts of a manifest, whatever else is wrong with it."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, Any
+
+from packaging.utils import canonicalize_name
+
+from builder.errors import Problem
+from builder.schema import did_you_mean, value_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.located_yaml import Document
+
+# Two lists that may not name the same distribution, and why. The fault is shown in the second.
+_APART = (
+    ("sealed", "forbidden", "a sealed distribution is one that the image keeps"),
+    ("sealed", "constraints", "the seal already holds its exact version"),
+    ("sealed", "overrides", "the seal already holds its exact version"),
+    ("sealed", "build_tools", "a sealed distribution is one that the image keeps"),
+    ("sealed", "removed", "a sealed distribution is one that the image keeps"),
+    ("forbidden", "overrides", "an override is installed, a forbidden distribution never"),
+    ("forbidden", "build_tools", "a build tool is installed, a forbidden distribution never"),
+    ("constraints", "overrides", "an override is installed as it stands; say its version there alone"),
+)
+_BY_NAME = ("sealed", "forbidden", "constraints", "overrides", "build_tools", "removed", "pip_check")
+
+
+def problems(document: Document) -> Iterator[Problem]:
+    """Every fault between keys of a manifest; faults within a value are the models'."""
+    yield from _names_written_twice(document)
+    yield from _names_in_two_lists(document)
+    yield from _variables(document)
+    yield from _gpu_targets(document)
+    yield from _sources(document)
+
+
+def _named(document: Document, *path: str | int) -> dict[str, Any]:
+    found = value_at(document, path)
+    return found if isinstance(found, dict) else {}
+
+
+def _listed(document: Document, *path: str | int) -> list[tuple[int, str]]:
+    """The texts in the list at `path`, each with its index."""
+    found = value_at(document, path)
+    items = found if isinstance(found, tuple) else ()
+    return [(index, item) for index, item in enumerate(items) if isinstance(item, str)]
+
+
+def _names_written_twice(document: Document) -> Iterator[Problem]:
+    paths: list[tuple[str, ...]] = [(name,) for name in _BY_NAME]
+    for source in _named(document, "sources"):
+        paths += [("sources", source, "requirements", "without"), ("sources", source, "requirements", "add")]
+    for path in paths:
+        seen: dict[str, str] = {}
+        for name in _named(document, *path):
+            first = seen.setdefault(canonicalize_name(name), name)
+            if first != name:
+                line = document.where(*path, first).line
+                message = f"{name!r} and {first!r} (line {line}) are the same distribution"
+                yield Problem(message, document.where(*path, name), "keep one")
+
+
+def _names_in_two_lists(document: Document) -> Iterator[Problem]:
+    for first, second, reason in _APART:
+        for name in _named(document, second):
+            for other in _named(document, first):
+                if _overlap(name, other):
+                    line = document.where(first, other).line
+                    message = f"{name!r} is in {second} and in {first} (line {line})"
+                    yield Problem(message, document.where(second, name), f"{reason}; keep one")
+
+
+def _overlap(name: str, other: str) -> bool:
+    """Whether one pattern covers the other; two patterns that merely may meet do not count."""
+    a, b = canonicalize_name(name), canonicalize_name(other)
+    return fnmatch.fnmatchcase(a, b) or fnmatch.fnmatchcase(b, a)
+
+
+def _variables(document: Document) -> Iterator[Problem]:
+    for second in ("dropped_env", "forbidden_env"):
+        for name in _named(document, second):
+            if name in _named(document, "env"):
+                line = document.where("env", name).line
+                message = f"{name!r} is in {second} and in env (line {line})"
+                yield Problem(message, document.where(second, name), "keep one")
+
+
+def _gpu_targets(document: Document) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, target in _listed(document, "gpu_targets"):
+        if target in seen:
+            yield Problem(f"{target!r} is written twice", document.where("gpu_targets", index), "keep one")
+        seen.add(target)
+
+
+def _sources(document: Document) -> Iterator[Problem]:
+    order = list(_named(document, "sources"))
+    for position, name in enumerate(order):
+        earlier = order[:position]
+        for index, other in _listed(document, "sources", name, "imports_from"):
+            path: tuple[str | int, ...] = ("sources", name, "imports_from", index)
+            # A provider may be installed later: the window is compared when all sources are there.
+            yield from _known_source(document, path, other, name, order)
+        patches = value_at(document, ("sources", name, "patches"))
+        for index in range(len(patches) if isinstance(patches, tuple) else 0):
+            path = ("sources", name, "patches", index, "source")
+            other = value_at(document, path)
+            if isinstance(other, str):
+                yield from _known_source(document, path, other, name, order, earlier)
+        yield from _installs(document, name)
+        if _named(document, "sources", name, "unused") and not _listed(
+            document, "sources", name, "imports_from"
+        ):
+            where = document.where("sources", name, "unused")
+            yield Problem("unused waives nothing", where, "it goes with imports_from")
+    yield from _same_value(document, "repository", "checkout", checkout)
+    yield from _same_value(document, "distribution", "distribution", canonicalize_name)
+
+
+def _installs(document: Document, name: str) -> Iterator[Problem]:
+    """Where a source brings what the base has to keep, or what nothing may bring."""
+    path: tuple[str, ...] = ("sources", name, "distribution")
+    distribution = value_at(document, path)
+    if isinstance(distribution, str):
+        yield from _covered(document, ("sealed",), distribution, path)
+    added = _named(document, "sources", name, "requirements", "add")
+    for other in added:
+        path = ("sources", name, "requirements", "add", other)
+        yield from _covered(document, ("sealed", "forbidden"), other, path)
+        if other in _named(document, "sources", name, "requirements", "without"):
+            yield Problem(f"{other!r} is taken out and added", document.where(*path), "keep one")
+
+
+def _covered(
+    document: Document, lists: tuple[str, ...], name: str, path: tuple[str, ...]
+) -> Iterator[Problem]:
+    for key in lists:
+        for pattern in _named(document, key):
+            if _overlap(name, pattern):
+                line = document.where(key, pattern).line
+                where = document.where_value(*path) if path[-1] == "distribution" else document.where(*path)
+                yield Problem(f"{name!r} is {key} (line {line})", where)
+
+
+def _known_source(  # noqa: PLR0913, PLR0917 (one question about one name)
+    document: Document,
+    path: tuple[str | int, ...],
+    other: str,
+    name: str,
+    order: list[str],
+    earlier: list[str] | None = None,
+) -> Iterator[Problem]:
+    where = document.where_value(*path)
+    if other == name:
+        yield Problem(f"source {name!r} names itself", where)
+    elif other not in order:
+        hint = did_you_mean(other, order) or f"known are {', '.join(order)}"
+        yield Problem(f"no source is called {other!r}", where, hint)
+    elif earlier is not None and other not in earlier:
+        line = document.where("sources", other).line
+        message = f"source {other!r} (line {line}) stands after {name!r}"
+        yield Problem(message, where, f"sources are fetched in this order: move {other!r} before {name!r}")
+
+
+def checkout(repository: str) -> str:
+    """Where a repository stands in the image."""
+    return "/opt/" + repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
+
+
+def _same_value(document: Document, key: str, what: str, canonical: Any) -> Iterator[Problem]:  # noqa: ANN401
+    seen: dict[str, str] = {}
+    for name in _named(document, "sources"):
+        value = value_at(document, ("sources", name, key))
+        if not isinstance(value, str):
+            continue
+        first = seen.setdefault(canonical(value), name)
+        if first != name:
+            message = f"sources {first!r} and {name!r} have one {what}: {canonical(value)}"
+            yield Problem(message, document.where_value("sources", name, key))

@@ -1,0 +1,153 @@
+"""Facts of a base image: what was published about it, or read from it."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from typing import TYPE_CHECKING
+
+import pydantic
+from packaging.utils import canonicalize_name
+
+from builder import located_yaml, schema
+from builder import vocabulary as v
+from builder.errors import Location, ManifestError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.located_yaml import Document
+    from builder.manifest import Manifest
+
+FOLDER = "images/bases"
+
+
+class Python(schema.Written):
+    """The interpreter that the image's programs run with."""
+
+    version: v.ExactVersion
+    executable: v.AbsolutePath
+    site_packages: v.AbsolutePath
+
+
+class Facts(schema.Written):
+    """One base image by its digest."""
+
+    image: v.ImageName
+    digest: v.Digest
+    sources: Mapping[str, v.Text]
+    system: v.Text
+    python: Python
+    env: Mapping[v.EnvName, v.EnvValue] = pydantic.Field(default_factory=dict)
+    env_unknown: tuple[v.EnvName, ...] = ()
+    distributions: Mapping[v.Distribution, v.ExactVersion]
+
+    _document: Document = pydantic.PrivateAttr()
+
+    @property
+    def path(self) -> Path:
+        """The file that they were read from."""
+        return self._document.path
+
+    def where(self, *path: str | int) -> Location:
+        """The place of a key in the file; of what is not written there, its parent's."""
+        return self._document.where(*path)
+
+    def matching(self, pattern: str) -> list[str]:
+        """The distributions that a name, or a pattern with stars, stands for."""
+        wanted = canonicalize_name(pattern)
+        return [name for name in self.distributions if fnmatch.fnmatchcase(canonicalize_name(name), wanted)]
+
+    def __eq__(self, other: object) -> bool:
+        # Where a fact stands is no part of what it says.
+        return isinstance(other, Facts) and self.model_dump() == other.model_dump()
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+
+def load(path: Path) -> Facts:
+    """The facts at `path`.
+
+    Raises:
+        ManifestError: with every fault found, each at its line and column.
+    """
+    document = located_yaml.load(path)
+    facts = schema.read(Facts, document, _rules)
+    facts._document = document  # noqa: SLF001 (positions stay out of the fields, so out of every comparison)
+    return facts
+
+
+def of(manifest: Manifest, root: Path) -> Facts:
+    """The facts of the manifest's base, from the project at `root`.
+
+    Raises:
+        ManifestError: where there are none, or they contradict the manifest.
+    """
+    folder = root / FOLDER
+    path = folder / f"{manifest.base.facts}.yaml"
+    if not path.is_file():
+        known = [found.stem for found in folder.glob("*.yaml")]
+        hint = (
+            schema.did_you_mean(manifest.base.facts, known)
+            or f"known are {', '.join(sorted(known)) or 'none'}"
+        )
+        raise ManifestError(Problem(f"no file {str(path)!r}", manifest.where("base", "facts"), hint))
+    facts = load(path)
+    problems = [
+        *_contradictions(manifest, facts),
+        *_not_there(manifest, facts),
+        *_set_already(manifest, facts),
+    ]
+    if problems:
+        raise ManifestError(*problems)
+    return facts
+
+
+def _rules(document: Document) -> Iterator[Problem]:
+    known = schema.value_at(document, ("env",))
+    unknown = schema.value_at(document, ("env_unknown",))
+    if isinstance(known, dict) and isinstance(unknown, tuple):
+        for index, name in enumerate(unknown):
+            if isinstance(name, str) and name in known:
+                yield Problem(
+                    f"{name!r} has a value in env", document.where("env_unknown", index), "keep one"
+                )
+
+
+def _contradictions(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    for key in ("image", "digest"):
+        written, known = getattr(manifest.base, key), getattr(facts, key)
+        if written != known and v.UNKNOWN not in {written, known}:
+            message = f"base.{key} is {written}, the facts are of {known}"
+            hint = f"change it here, or write the facts of this base: {facts.where(key)}"
+            yield Problem(message, manifest.where("base", key), hint)
+
+
+def _not_there(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    for name, sealed in manifest.sealed.items():
+        if not sealed.optional and not facts.matching(name):
+            message = f"the base has no distribution {name!r}"
+            yield Problem(message, manifest.where("sealed", name), _near(name, facts))
+
+
+def _set_already(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    for name in manifest.forbidden_env:
+        if name in facts.env:
+            message = f"the base sets {name!r} to {facts.env[name]!r}"
+            hint = "a Dockerfile cannot unset it: move it to dropped_env"
+            yield Problem(message, manifest.where("forbidden_env", name), hint)
+
+
+def _near(name: str, facts: Facts) -> str:
+    """What may be meant: a distribution can be called otherwise than its module (aiter: amd-aiter)."""
+    bare = canonicalize_name(name.replace("*", "")).strip("-")
+    words = set(bare.split("-"))
+    known = {canonicalize_name(found): found for found in facts.distributions}
+    near = [found for plain, found in known.items() if bare and (bare in plain or plain in words)]
+    near += difflib.get_close_matches(bare, set(facts.distributions) - set(near), n=3)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near[:3]))}? modules and distributions differ in name"
+    place = facts.where("distributions")
+    return f"write `optional: true` where the base may lack it, or add it to the facts: {place}"

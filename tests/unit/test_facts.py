@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder import facts, manifest
+from builder.errors import ManifestError
+
+if TYPE_CHECKING:
+    from builder.manifest import Manifest
+
+ROOT = Path(__file__).parents[2]
+GOOD = ROOT / "tests/manifests/good"
+REAL = ROOT / "images/rocm7.14.yaml"
+BASES = sorted((ROOT / "images/bases").glob("*.yaml"))
+
+
+def changed(*edits: tuple[str, str]) -> Manifest:
+    text = REAL.read_text(encoding="utf-8")
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return manifest.parse(text.encode(), Path("images/x.yaml"))
+
+
+def complaint(written: Manifest, root: Path = ROOT) -> str:
+    with pytest.raises(ManifestError) as caught:
+        facts.of(written, root)
+    return str(caught.value)
+
+
+def facts_with(tmp_path: Path, old: str, new: str) -> Path:
+    text = BASES[0].read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "base.yaml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", BASES, ids=lambda path: path.stem)
+def test_facts_load(path: Path) -> None:
+    known = facts.load(path)
+    assert known.python.executable.startswith("/")
+    assert known.path == path
+    assert known == facts.load(path)
+
+
+@pytest.mark.parametrize("path", BASES, ids=lambda path: path.stem)
+def test_every_kind_of_fact_cites_its_source(path: Path) -> None:
+    known = facts.load(path)
+    assert {"digest", "distributions", "env", "python"} <= set(known.sources)
+
+
+@pytest.mark.parametrize("path", [REAL, *sorted(GOOD.glob("small.yaml"))], ids=lambda path: path.stem)
+def test_facts_of_a_manifest_are_those_of_its_base(path: Path) -> None:
+    written = manifest.load(path)
+    known = facts.of(written, ROOT)
+    assert (known.image, known.digest) == (written.base.image, written.base.digest)
+
+
+def test_a_version_stays_as_it_stands(tmp_path: Path) -> None:
+    known = facts.load(facts_with(tmp_path, "grouped-gemm: 1.1.4", "grouped-gemm: 1.10"))
+    assert known.distributions["grouped-gemm"] == "1.10"
+
+
+def test_another_digest_than_the_facts_is_refused() -> None:
+    real = manifest.load(REAL)
+    digest = real.base.digest.replace("8c8e", "8c8f")
+    said = complaint(changed((real.base.digest, digest)))
+    assert said.startswith(
+        f"images/x.yaml:7:3: error: base.digest is {digest}, the facts are of {real.base.digest}"
+    )
+    assert "images/bases/primus-v26.4.yaml:3:1" in said
+
+
+def test_another_image_than_the_facts_is_refused() -> None:
+    said = complaint(changed(("image: rocm/primus:v26.4", "image: rocm/primus:v26.5")))
+    assert "base.image is rocm/primus:v26.5, the facts are of rocm/primus:v26.4" in said
+
+
+def test_an_unknown_digest_contradicts_nothing() -> None:
+    real = manifest.load(REAL)
+    assert facts.of(changed((real.base.digest, "unknown")), ROOT).digest == real.base.digest
+
+
+def test_facts_that_are_not_there_are_named_with_what_is() -> None:
+    said = complaint(changed(("facts: primus-v26.4", "facts: primus-v26.3")))
+    assert said.startswith("images/x.yaml:8:3: error: no file")
+    assert "did you mean 'primus-v26.4'?" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("aiter", "did you mean 'amd-aiter'?"),
+        ("triton-amd", "did you mean 'triton'"),
+        ("transformer_engines", "did you mean 'transformer-engine'"),
+        ("rocm-skd-*", "did you mean 'rocm'"),
+        ("bitsandbytes", "write `optional: true`"),
+    ],
+)
+def test_a_sealed_name_that_the_base_lacks_is_named_with_what_may_be_meant(name: str, meant: str) -> None:
+    said = complaint(changed(("  flash-attn:\n", f"  {name}:\n")))
+    assert f"error: the base has no distribution {name!r}\n    hint: {meant}" in said
+
+
+def test_an_optional_name_may_be_absent() -> None:
+    written = changed(("  flash-attn:\n", "  bitsandbytes:\n    optional: true\n"))
+    assert facts.of(written, ROOT).matching("bitsandbytes") == []
+
+
+def test_a_forbidden_variable_that_the_base_sets_is_refused() -> None:
+    said = complaint(changed(("  ROCR_VISIBLE_DEVICES:\n", "  GPU_ARCHS:\n")))
+    assert "error: the base sets 'GPU_ARCHS' to 'native'\n    hint: a Dockerfile cannot unset it" in said
+
+
+def test_names_match_however_they_are_spelt() -> None:
+    known = facts.load(BASES[0])
+    assert known.matching("Transformer_Engine") == ["transformer-engine"]
+    assert known.matching("rocm-sdk-*") == ["rocm-sdk-core", "rocm-sdk-devel"]
+    assert known.matching("rocm_*") == ["rocm-sdk-core", "rocm-sdk-devel"]
+    assert known.matching("nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  version: 3.12.3", "  version: 3.12.x", "version '3.12.x' is no exact version"),
+        ("/opt/venv/bin/python\n", "venv/bin/python\n", "'venv/bin/python' is no absolute path"),
+        ("system:", "sytem:", "unknown key 'sytem'"),
+        ("  - CPATH\n", "  - MAX_JOBS\n", "'MAX_JOBS' has a value in env"),
+        ("  torch: ", "  triton: 1\n  torch: ", "key 'triton' stands in line"),
+        ("image: rocm/primus:v26.4", "image: rocm/primus:latest", "tag 'latest' of the image moves"),
+    ],
+)
+def test_facts_are_read_as_strictly_as_manifests(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        facts.load(facts_with(tmp_path, old, new))
+    assert len(caught.value.problems) == 1
+    assert said in str(caught.value)

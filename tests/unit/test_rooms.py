@@ -1,0 +1,91 @@
+"""A room imports only rooms before it, and keeps to its trade."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(__file__).parents[2] / "builder"
+
+# A room may import only rooms that stand before it.
+ROOMS = [
+    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "checklist"),
+    *("render", "git", "patches", "imports", "resolve", "engine", "trace", "buildkit", "report", "build"),
+    *("verify", "preflight", "bump", "matrix", "standin", "rehearsal", "cli"),
+]
+PRESENT = [room for room in ROOMS if (PACKAGE / f"{room}.py").exists()]
+IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
+
+# Who may import what nobody else does.
+ALONE = {
+    "subprocess": {"git", "patches", "resolve", "standin"},
+    "docker": {"engine"},
+    "click": {"cli"},
+}
+
+
+def tree(room: str) -> ast.Module:
+    return ast.parse((PACKAGE / f"{room}.py").read_text(encoding="utf-8"))
+
+
+def imported_modules(room: str) -> Iterator[str]:
+    for node in ast.walk(tree(room)):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module="builder", names=names):
+                yield from (f"builder.{alias.name}" for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module
+            case ast.ImportFrom():
+                pytest.fail(
+                    f"builder/{room}.py:{node.lineno}: write imports from `builder`, not relative ones"
+                )
+            case _:
+                pass
+
+
+def imported_rooms(room: str) -> set[str]:
+    parts = [module.split(".") for module in imported_modules(room)]
+    return {part[1] for part in parts if part[0] == "builder" and len(part) > 1 and part[1] != "inside"}
+
+
+def test_every_room_is_listed() -> None:
+    present = {path.stem for path in PACKAGE.glob("[a-z]*.py")}
+    assert present <= set(ROOMS)
+
+
+@pytest.mark.parametrize("room", PRESENT)
+def test_imports_point_back(room: str) -> None:
+    assert imported_rooms(room) <= set(ROOMS[: ROOMS.index(room)])
+
+
+@pytest.mark.parametrize("room", PRESENT)
+def test_a_room_keeps_to_its_trade(room: str) -> None:
+    packages = {module.partition(".")[0] for module in imported_modules(room)}
+    for package, rooms in ALONE.items():
+        assert package not in packages or room in rooms, f"{room} imports {package}"
+
+
+@pytest.mark.parametrize("room", [room for room in PRESENT if room != "cli"])
+def test_only_the_command_line_prints(room: str) -> None:
+    calls = [node.func for node in ast.walk(tree(room)) if isinstance(node, ast.Call)]
+    assert not [call.lineno for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+    assert not [call.lineno for call in calls if isinstance(call, ast.Attribute) and call.attr == "echo"]
+
+
+@pytest.mark.parametrize("room", PRESENT)
+def test_a_room_can_be_read_in_one_go(room: str) -> None:
+    assert len((PACKAGE / f"{room}.py").read_text(encoding="utf-8").splitlines()) <= 300
+
+
+@pytest.mark.parametrize("program", IN_IMAGE)
+def test_programs_of_the_image_import_nothing_of_the_builder(program: str) -> None:
+    packages = {module.partition(".")[0] for module in imported_modules(f"inside/{program}")}
+    assert "builder" not in packages
