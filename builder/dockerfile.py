@@ -6,7 +6,7 @@ A template that breaks one fails to render, whatever manifest it was given.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +87,7 @@ class Context:
 
     lines: tuple[str, ...]
     instructions: tuple[Instruction, ...]
-    base_environment: Mapping[str, str | None]
+    base_variables: Collection[str]
 
     @property
     def scripts(self) -> Iterator[tuple[Instruction, int, str]]:
@@ -169,7 +169,7 @@ def argument_is_not_shadowed(context: Context) -> Iterator[Finding]:
     """An ENV of the base wins over an ARG of the same name, silently."""
     for instruction in context.instructions:
         name = instruction.text.partition("=")[0]
-        if instruction.keyword == "ARG" and name in context.base_environment:
+        if instruction.keyword == "ARG" and name in context.base_variables:
             yield instruction.line, f"ARG {name} is shadowed by the base's ENV {name}"
 
 
@@ -232,12 +232,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def problems(text: str, path: Path, base_environment: Mapping[str, str | None]) -> list[Problem]:
+def problems(text: str, path: Path, base_variables: Collection[str]) -> list[Problem]:
     """Every breach of a rule, each at its line of the generated text."""
     try:
         instructions = parse(text)
     except ValueError as error:
         return [Problem(str(error), Location(path, 1))]
-    context = Context(tuple(text.split("\n")), instructions, base_environment)
+    context = Context(tuple(text.split("\n")), instructions, base_variables)
     found = sorted((finding, rule.__name__) for rule in RULES for finding in rule(context))
     return [Problem(f"{message} ({rule})", Location(path, line)) for (line, message), rule in found]

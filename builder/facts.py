@@ -51,6 +51,11 @@ class Facts(schema.Written):
         """The file that they were read from."""
         return self._document.path
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of all variables that the base sets, known value or not."""
+        return frozenset(self.env) | frozenset(self.env_unknown)
+
     def where(self, *path: str | int) -> Location:
         """The place of a key in the file; of what is not written there, its parent's."""
         return self._document.where(*path)

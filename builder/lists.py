@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from builder.facts import Facts
-    from builder.manifest import Manifest, Source
+    from builder.manifest import Manifest, Patch, Source
 
 HOME = "/opt/vime-image"
 SCHEMA = 1
@@ -42,11 +43,26 @@ def policy(manifest: Manifest) -> Entry:
     }
 
 
+def requirement_folder(source: Source) -> str:
+    """Where a source's requirement files stand in the image once it is installed."""
+    assert source.requirements is not None  # noqa: S101 - the caller has asked
+    if source.recipe == "wheel":  # its tree does not stay
+        return f"{HOME}/requirements/{source.name}"
+    return str(PurePosixPath(source.checkout) / PurePosixPath(source.requirements.file).parent)
+
+
+def patch_path(manifest: Manifest, source: Source, patch: Patch) -> str:
+    """Where a patch stands in the image: in the tree that brings it, or where this project's are written."""
+    if patch.source:
+        return f"{manifest.sources[patch.source].checkout}/{patch.path}"
+    return f"{HOME}/patches/{source.name}/{PurePosixPath(patch.path).name}"
+
+
 def _requirements(source: Source) -> Entry:
     requirements = source.requirements
     assert requirements is not None  # noqa: S101 - the caller has asked
     return {
-        "file": source.requirements_path,
+        "file": f"{requirement_folder(source)}/{PurePosixPath(requirements.file).name}",
         "without": list(requirements.without),
         "add": [f"{name}{added.version}" for name, added in requirements.add.items()],
         "where": f"sources.{source.name}.requirements",

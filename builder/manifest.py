@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import annotated_types
@@ -132,6 +132,10 @@ class Source(schema.Written):
         """The version that its tag names."""
         return None if self.tag is None else self.tag.removeprefix("v")
 
+    def step(self, kind: str) -> str:
+        """The name of one of its steps, such as BUILD_VLLM or VLLM_REQUIREMENTS."""
+        return f"{kind}_{self.name.upper()}"
+
 
 class Manifest(schema.Written):
     """One image; mappings keep the order of the file."""
@@ -167,6 +171,24 @@ class Manifest(schema.Written):
     def name(self) -> str:
         """The image's name: the file's, without its ending."""
         return self.path.stem
+
+    @property
+    def title(self) -> str:
+        """The file as the project's documents and the image's messages name it."""
+        return f"images/{self.name}.yaml"
+
+    @property
+    def dockerfile(self) -> str:
+        """The generated file, from the project's root."""
+        return f"dockerfiles/Dockerfile.{self.name}"
+
+    def tag(self, targets: Sequence[str]) -> str:
+        """The moving tag of the image built for `targets`."""
+        return f"vime:{self.name}-{'-'.join(targets)}"
+
+    def installed_by(self, recipe: str) -> list[Source]:
+        """The sources with that recipe, in the order of the file."""
+        return [source for source in self.sources.values() if source.recipe == recipe]
 
     def where(self, *path: str | int) -> Location:
         """The place of a key in the file; of what is not written there, its parent's."""

@@ -37,7 +37,7 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
     except jinja2.TemplateError as error:
         raise RenderError(Problem(str(error), _place_in_template(error))) from error
     text = re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
-    broken = dockerfile.problems(text, Path(f"Dockerfile.{manifest.name}"), facts.environment)
+    broken = dockerfile.problems(text, Path(f"Dockerfile.{manifest.name}"), facts.variables)
     if broken:
         raise RenderError(*broken)
     return text
@@ -50,6 +50,12 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "image": manifest,
         "facts": facts,
         "python": facts.python.executable,
+        "targets": manifest.gpu_targets,
+        "tag": manifest.tag(manifest.gpu_targets[:1]),
+        "wheels": manifest.installed_by("wheel"),
+        "editables": manifest.installed_by("editable"),
+        "requirement_folder": lists.requirement_folder,
+        "patch_path": lambda source, patch: lists.patch_path(manifest, source, patch),
         "bin": str(Path(facts.python.executable).parent),
         "home": lists.HOME,
         "label": LABEL,
