@@ -98,27 +98,40 @@ def _gpu_targets(document: Document) -> Iterator[Problem]:
 
 
 def _sources(document: Document) -> Iterator[Problem]:
-    order = list(_named(document, "sources"))
-    for position, name in enumerate(order):
-        earlier = order[:position]
-        for index, other in _listed(document, "sources", name, "imports_from"):
-            path: tuple[str | int, ...] = ("sources", name, "imports_from", index)
+    for name in _named(document, "sources"):
+        consumed = _listed(document, "sources", name, "imports_from")
+        for index, _ in consumed:
             # A provider may be installed later: the window is compared when all sources are there.
-            yield from _known_source(document, path, other, name, order)
+            yield from _other_source(document, name, ("imports_from", index))
         patches = value_at(document, ("sources", name, "patches"))
         for index in range(len(patches) if isinstance(patches, tuple) else 0):
-            path = ("sources", name, "patches", index, "source")
-            other = value_at(document, path)
-            if isinstance(other, str):
-                yield from _known_source(document, path, other, name, order, earlier)
-        yield from _installs(document, name)
-        if _named(document, "sources", name, "unused") and not _listed(
-            document, "sources", name, "imports_from"
-        ):
+            yield from _other_source(document, name, ("patches", index, "source"), earlier=True)
+        if _named(document, "sources", name, "unused") and not consumed:
             where = document.where("sources", name, "unused")
             yield Problem("unused waives nothing", where, "it goes with imports_from")
+        yield from _installs(document, name)
     yield from _same_value(document, "repository", "checkout", checkout)
     yield from _same_value(document, "distribution", "distribution", canonicalize_name)
+
+
+def _other_source(
+    document: Document, name: str, path: tuple[str | int, ...], *, earlier: bool = False
+) -> Iterator[Problem]:
+    """Whether what stands at `path` under source `name` is another source, and an earlier one."""
+    other = value_at(document, ("sources", name, *path))
+    where = document.where_value("sources", name, *path)
+    order = list(_named(document, "sources"))
+    if not isinstance(other, str):
+        return
+    if other == name:
+        yield Problem(f"source {name!r} names itself", where)
+    elif other not in order:
+        hint = did_you_mean(other, order) or f"known are {', '.join(order)}"
+        yield Problem(f"no source is called {other!r}", where, hint)
+    elif earlier and order.index(other) > order.index(name):
+        line = document.where("sources", other).line
+        message = f"source {other!r} (line {line}) stands after {name!r}"
+        yield Problem(message, where, f"sources are fetched in this order: move {other!r} before {name!r}")
 
 
 def _installs(document: Document, name: str) -> Iterator[Problem]:
@@ -144,26 +157,6 @@ def _covered(
                 line = document.where(key, pattern).line
                 where = document.where_value(*path) if path[-1] == "distribution" else document.where(*path)
                 yield Problem(f"{name!r} is {key} (line {line})", where)
-
-
-def _known_source(  # noqa: PLR0913, PLR0917 (one question about one name)
-    document: Document,
-    path: tuple[str | int, ...],
-    other: str,
-    name: str,
-    order: list[str],
-    earlier: list[str] | None = None,
-) -> Iterator[Problem]:
-    where = document.where_value(*path)
-    if other == name:
-        yield Problem(f"source {name!r} names itself", where)
-    elif other not in order:
-        hint = did_you_mean(other, order) or f"known are {', '.join(order)}"
-        yield Problem(f"no source is called {other!r}", where, hint)
-    elif earlier is not None and other not in earlier:
-        line = document.where("sources", other).line
-        message = f"source {other!r} (line {line}) stands after {name!r}"
-        yield Problem(message, where, f"sources are fetched in this order: move {other!r} before {name!r}")
 
 
 def checkout(repository: str) -> str:

@@ -71,6 +71,13 @@ def test_keys_and_values_know_their_places() -> None:
     assert document.where("nothing") == Location(X, 1, 1)
 
 
+@pytest.mark.parametrize("directive", ["%YAML 1.1", "%TAG ! tag:example.org,2000:"])
+def test_a_directive_is_refused_and_a_document_mark_is_not(directive: str) -> None:
+    document = parse(f"{directive}\n---\na: 1\n")
+    assert [problem.message for problem in document.problems] == ["a directive is not allowed"]
+    assert parse("---\na: 1\n...\n").problems == ()
+
+
 @pytest.mark.parametrize("written", ["old", "'old'", '"old"'])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_one_value_can_be_exchanged_and_nothing_else(written: str, end: str) -> None:
