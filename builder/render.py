@@ -18,7 +18,7 @@ from builder.errors import Location, Problem, RenderError
 
 if TYPE_CHECKING:
     from builder.facts import Facts
-    from builder.manifest import Manifest
+    from builder.manifest import Manifest, Patch
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 PROGRAMS = Path(__file__).parent / "inside"
@@ -36,7 +36,6 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
         text = template.render(_names(manifest, facts))
     except jinja2.TemplateError as error:
         raise RenderError(Problem(str(error), _place_in_template(error))) from error
-    text = re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
     broken = dockerfile.problems(text, Path(f"Dockerfile.{manifest.name}"), facts.variables)
     if broken:
         raise RenderError(*broken)
@@ -56,6 +55,7 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "editables": manifest.installed_by("editable"),
         "requirement_folder": lists.requirement_folder,
         "patch_path": lambda source, patch: lists.patch_path(manifest, source, patch),
+        "patch_text": lambda patch: _patch_text(manifest, patch),
         "bin": str(Path(facts.python.executable).parent),
         "home": lists.HOME,
         "label": LABEL,
@@ -65,6 +65,14 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "dropped": _dropping(dropped) if dropped else "",
         "program": lambda name: (PROGRAMS / name).read_text(encoding="utf-8"),
     }
+
+
+def _patch_text(manifest: Manifest, patch: Patch) -> str:
+    path = manifest.path.parent.parent / patch.path
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RenderError(Problem(f"patch {patch.path} cannot be read: {error}", Location(manifest.path, 1))) from error
 
 
 def _overridden(manifest: Manifest) -> str:
