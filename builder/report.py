@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -54,6 +54,9 @@ class Report:
     def passed(self) -> bool:
         """Nothing failed, and something ran: an empty list proves nothing."""
         return bool(self.count(PASSED)) and not self.count(FAILED)
+
+    def with_tag(self, tag: str) -> Report:
+        return replace(self, tag=tag)
 
     @property
     def headline(self) -> str:

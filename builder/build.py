@@ -1,0 +1,90 @@
+"""Build an image, verify it, and only then give it its tag."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import buildkit, manifest as manifests, render, verify
+from builder.errors import ManifestError
+from builder.report import Report, Step, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from builder.engine import Engine
+    from builder.facts import Facts
+    from builder.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be built: an image for some targets, with the build arguments that differ from its manifest's."""
+
+    manifest: Manifest
+    facts: Facts
+    gpu_targets: tuple[str, ...]
+    tag: str
+    arguments: Mapping[str, str]
+    network: str = "default"
+
+    @property
+    def build_arguments(self) -> dict[str, str]:
+        """All arguments of the build; what the manifest's default already says is left to it."""
+        targets = ";".join(self.gpu_targets)
+        chosen = {"GPU_TARGETS": targets} if targets != self.manifest.gpu_targets[0] else {}
+        return {**chosen, **self.arguments}
+
+
+def refuse_unknown(manifest: Manifest) -> None:
+    """Stop where a pin is still `unknown`.
+
+    Raises:
+        ManifestError: with each of them.
+    """
+    missing = manifests.unknowns(manifest)
+    if missing:
+        raise ManifestError(*missing)
+
+
+def make(engine: Engine, order: Order, watch: Callable[[buildkit.Event], None]) -> Report:
+    """Build and verify; the tag is given when every check that could run has passed.
+
+    Raises:
+        BuildFailedError: where a step failed.
+        VerificationError: where the checks did not run to their end.
+        EngineError: where the engine failed.
+    """
+    started = time.monotonic()
+    built = buildkit.build(
+        engine,
+        render.render(order.manifest, order.facts),
+        arguments=order.build_arguments,
+        watch=watch,
+        network=order.network,
+    )
+    verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
+    report = Report(
+        image=order.manifest.name,
+        image_id=built.image_id,
+        tag=None,
+        gpu_targets=verified.gpu_targets,
+        pins=verified.pins,
+        arguments=order.build_arguments,
+        checks=verified.checks,
+        steps=tuple(Step(name=step.name, cached=step.cached, seconds=step.seconds) for step in built.steps),
+        seconds=time.monotonic() - started,
+    )
+    if not report.passed:
+        return report
+    engine.tag(built.image_id, order.tag)
+    return report.with_tag(order.tag)
+
+
+def write_report(root: Path, order: Order, report: Report) -> Path:
+    """`build/<image>-<targets>/report.json` under `root`; its path."""
+    path = root / "build" / order.tag.partition(":")[2] / "report.json"
+    write_atomically(path, report.json())
+    return path
