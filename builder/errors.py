@@ -103,9 +103,13 @@ class BaseImageError(EngineError):
 
 
 class BuildFailedError(BuilderError):
-    """A step of the Dockerfile failed."""
+    """A step of the Dockerfile failed; `step` is its name, empty where no step is to blame."""
 
     exit_code = 20
+
+    def __init__(self, *problems: Problem, step: str = "") -> None:
+        super().__init__(*problems)
+        self.step = step
 
 
 class VerificationError(BuilderError):

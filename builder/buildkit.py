@@ -1,0 +1,123 @@
+"""Builds by BuildKit over the docker SDK's own connection: `POST /build?version=2` with a tar body.
+
+The SDK's `images.build` is the classic builder, which drops the bodies of heredocs and reports success.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from builder.errors import BuildFailedError, EngineError, Problem
+from builder.trace import Event, Step, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from builder.engine import Engine
+
+Network = Literal["default", "none", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A finished image, and the steps that made it."""
+
+    image_id: str
+    steps: tuple[Step, ...]
+    warnings: tuple[str, ...]
+
+
+def build(
+    engine: Engine,
+    dockerfile: str,
+    *,
+    arguments: Mapping[str, str],
+    watch: Callable[[Event], None],
+    context: Path | None = None,
+    network: Network = "default",
+    no_cache: bool = False,
+) -> Built:
+    """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
+
+    Args:
+        context: a folder whose content is the build context; our own images have none.
+
+    Raises:
+        BuildFailedError: with the step that failed, its exit code and its last lines.
+        EngineError: where the engine itself did not answer or went away.
+    """
+    build_id = uuid.uuid4().hex
+    parameters = {
+        "version": "2",  # BuildKit
+        "buildid": build_id,
+        "buildargs": json.dumps(dict(arguments)),
+        "networkmode": network,
+        "nocache": "1" if no_cache else "0",
+        "rm": "1",
+    }
+    trace = Trace()
+    with _archive(dockerfile, context) as body:
+        try:
+            image_id = _consume(engine.post_build(parameters, body), trace, watch)
+        except BaseException:
+            engine.cancel_build(build_id)
+            raise
+    return Built(image_id, trace.steps, tuple(trace.warnings))
+
+
+def _archive(dockerfile: str, context: Path | None) -> io.BytesIO:
+    body = io.BytesIO()
+    # The engine takes Python's default PAX archive for the text of a Dockerfile.
+    with tarfile.open(fileobj=body, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        if context:
+            archive.add(context, arcname=".", filter=_anonymous)
+        entry = tarfile.TarInfo("Dockerfile")
+        content = dockerfile.encode()
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    body.seek(0)
+    return body
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """An entry without its owner: BuildKit's cache key counts that in."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _consume(events: Iterator[dict[str, Any]], trace: Trace, watch: Callable[[Event], None]) -> str:
+    image_id = ""
+    for event in events:
+        error = event.get("errorDetail", {}).get("message") or event.get("error")
+        if error:
+            raise _failure(str(error), trace)
+        if event.get("id") == "moby.buildkit.trace":
+            try:
+                told = trace.feed(event["aux"])
+            except ValueError as unreadable:
+                raise EngineError(Problem(str(unreadable), hint="the engine's BuildKit is newer than this tool")) from unreadable
+            for line in told:
+                watch(line)
+        elif event.get("id") == "moby.image.id":
+            image_id = event["aux"]["ID"]
+    if not image_id:
+        raise EngineError(Problem("the engine ended the build without an image and without an error"))
+    return image_id
+
+
+def _failure(message: str, trace: Trace) -> BuildFailedError:
+    step = trace.failed(message)
+    if step is None:
+        return BuildFailedError(Problem(message))
+    found = re.search(r"exit code: (\d+)", step.error)
+    how = f"exit code {found[1]}" if found else step.error
+    lines = "".join(f"\n    {line}" for line in step.last_lines)
+    return BuildFailedError(Problem(f"step {step.name} failed: {how}{lines}"), step=step.name)

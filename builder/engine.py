@@ -1,0 +1,314 @@
+"""The one room that talks to a container engine, through the docker SDK."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import secrets
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+import docker
+import docker.errors
+import requests.exceptions
+
+from builder.errors import (
+    BaseImageError,
+    EngineAbsentError,
+    EngineError,
+    EnginePermissionError,
+    EngineTooOldError,
+    Problem,
+)
+from builder.trace import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OWNER = "vime-images.owner"
+# `${VARIABLE#pattern}` in a Dockerfile needs BuildKit 0.13, which came with Engine 26.
+OLDEST = (26, 0)
+# With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
+OLDEST_WITH_CONTAINERD_STORE = (27, 5)
+FIRST_ANSWER_S = 20.0
+PRIVATE = Path(__file__).parent.parent / ".engine" / "host"  # scripts/engine writes its address there
+MEMORY_BYTES = 16 * 1024**3
+PROCESSES = 4096
+
+
+class Engine:
+    """A container engine that answers and is new enough; all that it makes carries its owner's label."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._client = _connect()
+        self._api = self._client.api
+        self.version: str = self._client.version()["Version"]
+        self._assert_new_enough()
+
+    def _assert_new_enough(self) -> None:
+        found = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
+        status = self._client.info().get("DriverStatus") or []
+        containerd = ["driver-type", "io.containerd.snapshotter.v1"] in status
+        oldest = OLDEST_WITH_CONTAINERD_STORE if containerd else OLDEST
+        if found < oldest:
+            store = " with the containerd image store" if containerd else ""
+            wanted = ".".join(map(str, oldest))
+            raise EngineTooOldError(
+                Problem(
+                    f"the engine is version {self.version}; {wanted} or newer is needed{store}",
+                    hint="upgrade it, or `scripts/engine start` for a private one",
+                )
+            )
+
+    # Images
+
+    def image_id(self, reference: str) -> str | None:
+        """The id of an image that this engine has, by any reference to it."""
+        try:
+            return str(self._api.inspect_image(reference)["Id"])
+        except docker.errors.ImageNotFound:
+            return None
+
+    def labels(self, reference: str) -> dict[str, str]:
+        """The labels of an image."""
+        return dict(self._api.inspect_image(reference)["Config"].get("Labels") or {})
+
+    def tag(self, image_id: str, reference: str) -> None:
+        """Give an image a tag; an image that had it loses it."""
+        repository, _, tag = reference.partition(":")
+        self._api.tag(image_id, repository, tag)
+
+    def pull(self, reference: str, watch: Callable[[Event], None]) -> None:
+        """Have `name:tag@sha256:...` here, unless it is. BuildKit itself cannot log in to a registry.
+
+        Raises:
+            BaseImageError: where the registry does not answer, or does not give it.
+        """
+        if self.image_id(reference):
+            return
+        name, _, digest = reference.partition("@")
+        repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
+        by_digest = f"{repository}@{digest}" if digest else name
+        try:
+            # Without a time limit a registry behind a silent wall holds the build for minutes.
+            with _time_limit(self._api, FIRST_ANSWER_S):
+                self._api.inspect_distribution(by_digest)
+            for event in self._api.pull(by_digest, stream=True, decode=True):
+                if "error" in event:
+                    raise BaseImageError(_pull_problem(reference, str(event["error"])))
+                if "id" in event and "progressDetail" not in event:
+                    watch(Event(f"pull {event['id']}", event["status"]))
+        except docker.errors.APIError as error:
+            raise BaseImageError(_pull_problem(reference, str(error.explanation or error))) from error
+        except requests.exceptions.RequestException as error:
+            message = f"no answer within {FIRST_ANSWER_S:.0f} s"
+            raise BaseImageError(_pull_problem(reference, message)) from error
+
+    def import_root(self, archive: IO[bytes], reference: str, changes: Sequence[str]) -> str:
+        """Make an image of a root file system's tar archive; its id."""
+        repository, _, tag = reference.partition(":")
+        changes = [*changes, f"LABEL {OWNER}={self._owner}"]
+        # In pieces: of a file, the SDK announces the length and sends chunks, which the engine refuses.
+        pieces = iter(lambda: archive.read(1024**2), b"")
+        self._api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
+        found = self.image_id(reference)
+        if found is None:
+            raise EngineError(Problem(f"the engine took {reference} and does not have it"))
+        return found
+
+    # Builds, for the room `buildkit`
+
+    def post_build(self, parameters: Mapping[str, str], body: IO[bytes]) -> Iterator[dict[str, Any]]:
+        """The events of a build, as the engine sends them."""
+        address = f"{self._api.base_url}/v{self._api.api_version}/build"
+        headers = {"Content-Type": "application/x-tar"}
+        try:
+            # An hour without a word is nothing unusual for a compiler.
+            with self._api.post(
+                address, params=dict(parameters), data=body, headers=headers, stream=True, timeout=None
+            ) as answer:
+                if answer.status_code != requests.codes.ok:
+                    raise EngineError(Problem(f"the engine refuses the build: {_message(answer)}"))
+                yield from _json_lines(answer.iter_lines(chunk_size=None))
+        except requests.exceptions.RequestException as error:
+            raise EngineError(Problem(f"the engine went away during the build: {error}")) from error
+
+    def cancel_build(self, build_id: str) -> None:
+        """Stop a build in the engine. On a connection of its own: the build's is still being read."""
+        with contextlib.suppress(EngineError, requests.exceptions.RequestException, docker.errors.DockerException):
+            api = _connect().api
+            api.post(f"{api.base_url}/v{api.api_version}/build/cancel", params={"id": build_id}, timeout=5)
+
+    # Containers
+
+    @contextlib.contextmanager
+    def container(  # noqa: PLR0913 - each is one fact of the run
+        self,
+        image: str,
+        command: Sequence[str],
+        *,
+        files: Mapping[str, bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+        time_limit_s: int = 600,
+        network: bool = False,
+    ) -> Iterator[Container]:
+        """A started container of `image`, cut off from host and network, that is gone when the block ends.
+
+        Args:
+            files: absolute paths and contents; their folders become volumes that end with the container.
+        """
+        files = files or {}
+        folders = sorted({str(PurePosixPath(path).parent) for path in files})
+        config = self._api.create_host_config(
+            network_mode="default" if network else "none",
+            read_only=True,
+            tmpfs={"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            pids_limit=PROCESSES,
+            mem_limit=MEMORY_BYTES,
+            log_config={"Type": "json-file", "Config": {"max-size": "64m"}},
+        )
+        made = self._api.create_container(
+            image,
+            # The container ends by itself, also when nobody is left to end it.
+            ["timeout", "--kill-after=5", str(time_limit_s), *command],
+            entrypoint=[],
+            environment=dict(environment or {}),
+            host_config=config,
+            labels={OWNER: self._owner},
+            name=f"vime-images-{secrets.token_hex(6)}",
+            volumes=folders,
+        )
+        try:
+            for folder in folders:
+                inside = {path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder}
+                self._api.put_archive(made["Id"], folder, _archive(inside))
+            self._api.start(made["Id"])
+            yield Container(self._client, made["Id"])
+        except docker.errors.APIError as error:
+            raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
+        except requests.exceptions.RequestException as error:
+            raise EngineError(Problem(f"the engine went away: {error}")) from error
+        finally:
+            with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
+                self._api.remove_container(made["Id"], force=True, v=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove what carries this owner's label: containers, then images."""
+        mine = {"label": f"{OWNER}={self._owner}"}
+        for container in self._api.containers(all=True, filters=mine):
+            self._api.remove_container(container["Id"], force=True, v=True)
+        for image in self._api.images(filters=mine):
+            self._api.remove_image(image["Id"], force=True)
+
+
+class Container:
+    """A running container."""
+
+    def __init__(self, client: docker.DockerClient, container_id: str) -> None:
+        self._client = client
+        self.id = container_id
+
+    def wait(self) -> int:
+        """Its exit code, when it has ended; it ends by its own time limit (exit code 124)."""
+        return int(self._client.api.wait(self.id, timeout=None)["StatusCode"])
+
+    def output(self) -> str:
+        """All that it has written, standard output and error together."""
+        return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
+
+
+def _connect() -> docker.DockerClient:
+    """The engine that the user's environment or context names, else the private one of this checkout."""
+    try:
+        return _client(None)
+    except EngineAbsentError:
+        if os.environ.get("DOCKER_HOST") or not PRIVATE.is_file():
+            raise
+    return _client(PRIVATE.read_text(encoding="utf-8").strip())
+
+
+def _client(address: str | None) -> docker.DockerClient:
+    try:
+        # The default time limit of 60 s is for a request that is answered at once.
+        client = docker.DockerClient(base_url=address, version="auto") if address else docker.from_env(version="auto")
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        raise _unreachable(error, address) from error
+    return client
+
+
+def _unreachable(error: BaseException, address: str | None) -> EngineError:
+    causes = list(_causes(error))
+    if any(isinstance(cause, PermissionError) for cause in causes):
+        return EnginePermissionError(
+            Problem("this user may not talk to the engine", hint="sudo usermod -aG docker $USER, then log in again")
+        )
+    where = address or os.environ.get("DOCKER_HOST") or "the default socket"
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        message = f"a socket is there, but no engine behind it ({where})"
+    elif any(isinstance(cause, FileNotFoundError) for cause in causes):
+        message = f"no container engine at {where}"
+    else:
+        message = f"no container engine at {where}: {error}"
+    return EngineAbsentError(Problem(message, hint="`scripts/engine start` starts a private one"))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """`error` and what is behind it; urllib3 hides the reason among its arguments."""
+    while error is not None:
+        yield error
+        for argument in error.args:
+            if isinstance(argument, BaseException):
+                yield from _causes(argument)
+        error = error.__cause__ or error.__context__
+
+
+def _pull_problem(reference: str, message: str) -> Problem:
+    lowered = message.lower()
+    if "manifest unknown" in lowered or "not found" in lowered:
+        hint = "the registry has no such digest: compare `base.digest` with what the tag has today"
+    elif any(word in lowered for word in ("unauthorized", "denied", "no basic auth", "authentication required")):
+        hint = "docker login, with an account that may read it"
+    else:
+        hint = "the registry was not reached: check network, proxy and DNS of the engine"
+    return Problem(f"cannot have {reference}: {message}", hint=hint)
+
+
+@contextlib.contextmanager
+def _time_limit(api: docker.APIClient, seconds: float) -> Iterator[None]:
+    before, api.timeout = api.timeout, seconds
+    try:
+        yield
+    finally:
+        api.timeout = before
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(PurePosixPath(path).name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return body.getvalue()
+
+
+def _json_lines(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if line.strip():
+            yield json.loads(line)
+
+
+def _message(answer: requests.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError):
+        return answer.text[:400]
