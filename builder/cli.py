@@ -207,6 +207,16 @@ def verify(tag: str) -> None:
     )
 
 
+@main.command("engine")
+def show_engine() -> None:
+    """Say which container engine is used, or why there is none.
+
+    Example: python -m builder engine
+    """
+    engine = _engine()
+    click.echo(f"engine {engine.version} at {engine.address}")
+
+
 def _engine() -> Engine:
     from builder.engine import Engine  # noqa: PLC0415
 

@@ -49,6 +49,7 @@ class Engine:
         self._client = _connect()
         self._api = self._client.api
         self.version: str = self._client.version()["Version"]
+        self.address: str = self._api.base_url.removeprefix("http+docker://localhost") or PRIVATE_OR_SOCKET
         self._assert_new_enough()
 
     def _assert_new_enough(self) -> None:

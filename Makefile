@@ -1,0 +1,77 @@
+# Every target has its one-line help after `##`; `make` alone prints them.
+ROCM ?= 7.14
+IMAGE ?= rocm$(ROCM)
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python -m builder
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+##@ Images (ROCM=7.14)
+
+.PHONY: rehearse
+rehearse: engine ## build and verify the image's Dockerfile on a small stand-in base
+	@$(RUN) rehearse $(IMAGE)
+
+.PHONY: image
+image: engine ## build, verify and tag the image on its real base
+	@$(RUN) image $(IMAGE)
+
+.PHONY: verify
+verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
+	@$(RUN) verify $(TAG)
+
+.PHONY: render
+render: $(VENV)/runtime ## write the image's Dockerfile from its manifest
+	@$(RUN) render $(IMAGE)
+
+##@ The engine
+
+.PHONY: engine
+engine: $(VENV)/runtime ## find a container engine; start a private one where none answers
+	@$(RUN) engine || { [ $$? -eq 11 ] && scripts/engine start; }
+
+.PHONY: engine-stop
+engine-stop: ## stop the private engine
+	@scripts/engine stop
+
+##@ Work on the code
+
+.PHONY: test
+test: $(VENV)/development engine ## all tests, with a container engine
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(VENV)/development ## the tests that need no engine
+	@$(VENV)/bin/python -m pytest -m "not engine" $(ARGS)
+
+.PHONY: check
+check: $(VENV)/development ## lints, types, manifests, stale files
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(RUN) check
+
+.PHONY: golden
+golden: $(VENV)/development ## rewrite the golden files, then show what changed
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_render.py
+	@git diff --stat -- tests/golden
+
+$(VENV)/runtime: pyproject.toml
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/development: $(VENV)/runtime
+	@$(VENV)/bin/python -m pip install --quiet --editable '.[development]'
+	@touch $@
+
+##@ Help
+
+.PHONY: help
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z][a-z-]*:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,90 @@
+"""Fetch a source at exactly its commit, apply its patches, and record what the checks compare it with."""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ATTEMPTS, PAUSE_S = 3, 5
+
+
+class Fault(Exception):  # noqa: N818 - the word of the messages
+    """The source is not what the manifest says."""
+
+
+def git(checkout: Path, *arguments: str) -> bytes:
+    """What git prints; its own complaint goes to the build log."""
+    return subprocess.run(["git", "-C", str(checkout), *arguments], check=True, stdout=subprocess.PIPE).stdout
+
+
+def fetch(asked: argparse.Namespace) -> str:
+    """Check out the tag, or the commit alone, without history; the commit that came."""
+    asked.checkout.mkdir(parents=True)
+    git(asked.checkout, "init", "--quiet")
+    git(asked.checkout, "remote", "add", "origin", asked.repository)
+    reference = f"refs/tags/{asked.tag}" if asked.tag else asked.commit
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            git(asked.checkout, "fetch", "--quiet", "--depth", "1", "origin", reference)
+            break
+        except subprocess.CalledProcessError:
+            if attempt == ATTEMPTS:
+                raise Fault(f"cannot fetch {reference} of {asked.repository}: git says why above") from None
+            time.sleep(PAUSE_S)
+    git(asked.checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD")
+    return git(asked.checkout, "rev-parse", "HEAD").decode().strip()
+
+
+def patch(asked: argparse.Namespace) -> list[dict[str, str]]:
+    """Apply each patch strictly (no fuzz, no three-way); path and digest of each."""
+    for path in asked.patch:
+        try:
+            git(asked.checkout, "apply", str(path))
+        except subprocess.CalledProcessError:
+            raise Fault(f"{path} does not apply: git says why above; change patches of the source") from None
+    return [{"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in asked.patch]
+
+
+def record(asked: argparse.Namespace) -> dict[str, object]:
+    """Fetch, compare, patch; what is to be remembered of it."""
+    found = fetch(asked)
+    if found != asked.commit:
+        raise Fault(f"{asked.tag or 'the fetched commit'} of {asked.repository} is {found}, not {asked.commit}: change its commit")
+    return {
+        "name": asked.name,
+        "repository": asked.repository,
+        "tag": asked.tag,
+        "commit": found,
+        "checkout": str(asked.checkout),
+        "distribution": asked.distribution,
+        "kept": asked.kept,
+        "patches": patch(asked),
+        "diff_sha256": hashlib.sha256(git(asked.checkout, "diff", "HEAD")).hexdigest(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="its key under `sources` in the manifest")
+    for option in ("--repository", "--commit", "--distribution"):
+        parser.add_argument(option, required=True)
+    parser.add_argument("--checkout", type=Path, required=True)
+    parser.add_argument("--tag")
+    parser.add_argument("--patch", type=Path, action="append", default=[])
+    parser.add_argument("--kept", action="store_true", help="the checkout stays in the image")
+    parser.add_argument("--root", type=Path, default=Path("/opt/vime-image"))
+    asked = parser.parse_args()
+    try:
+        text = json.dumps(record(asked), indent=1)
+    except Fault as fault:
+        sys.exit(f"source: sources.{asked.name}: {fault}")
+    target = asked.root / "sources" / f"{asked.name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What all tests share: a real engine where one is asked for, and golden files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.engine import Engine
+from builder.errors import EngineError
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--need-engine", action="store_true", help="Fail, rather than skip, without a container engine.")
+    parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for the engine is an engine test: no marker to forget."""
+    for item in items:
+        if "engine" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A real engine. All that a test makes carries this run's label, and goes with it."""
+    try:
+        engine = Engine(owner=f"test-{uuid.uuid4().hex[:8]}")
+    except EngineError as error:
+        if request.config.getoption("--need-engine"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    yield engine
+    engine.remove_leftovers()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare text with a file under tests/golden, or write it with --update-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = HERE / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs: make golden, then read the diff"
+
+    return compare
