@@ -46,11 +46,13 @@ class Engine:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._client = _connect()
+        self._client, self.address = _connect()
         self._api = self._client.api
         self.version: str = self._client.version()["Version"]
-        self.address: str = self._api.base_url.removeprefix("http+docker://localhost") or PRIVATE_OR_SOCKET
         self._assert_new_enough()
+
+    def close(self) -> None:
+        self._client.close()
 
     def _assert_new_enough(self) -> None:
         found = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
@@ -143,8 +145,9 @@ class Engine:
     def cancel_build(self, build_id: str) -> None:
         """Stop a build in the engine. On a connection of its own: the build's is still being read."""
         with contextlib.suppress(EngineError, requests.exceptions.RequestException, docker.errors.DockerException):
-            api = _connect().api
-            api.post(f"{api.base_url}/v{api.api_version}/build/cancel", params={"id": build_id}, timeout=5)
+            with contextlib.closing(_connect()[0]) as client:
+                address = f"{client.api.base_url}/v{client.api.api_version}/build/cancel"
+                client.api.post(address, params={"id": build_id}, timeout=5).close()
 
     # Containers
 
@@ -226,24 +229,22 @@ class Container:
         return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
 
 
-def _connect() -> docker.DockerClient:
-    """The engine that the user's environment or context names, else the private one of this checkout."""
+def _connect() -> tuple[docker.DockerClient, str]:
+    """The engine that the user's environment or context names, else this checkout's own; with its address."""
     try:
-        return _client(None)
+        return _client(None), os.environ.get("DOCKER_HOST", "the default socket")
     except EngineAbsentError:
         if os.environ.get("DOCKER_HOST") or not PRIVATE.is_file():
             raise
-    return _client(PRIVATE.read_text(encoding="utf-8").strip())
+    private = PRIVATE.read_text(encoding="utf-8").strip()
+    return _client(private), private
 
 
 def _client(address: str | None) -> docker.DockerClient:
     try:
-        # The default time limit of 60 s is for a request that is answered at once.
-        client = docker.DockerClient(base_url=address, version="auto") if address else docker.from_env(version="auto")
-        client.ping()
+        return docker.DockerClient(base_url=address, version="auto") if address else docker.from_env(version="auto")
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise _unreachable(error, address) from error
-    return client
 
 
 def _unreachable(error: BaseException, address: str | None) -> EngineError:

@@ -39,6 +39,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         pytest.skip(str(error))
     yield engine
     engine.remove_leftovers()
+    engine.close()
 
 
 @pytest.fixture

@@ -1,0 +1,113 @@
+"""Each rule of the generated file: a text that keeps it, and the smallest change that breaks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder import dockerfile
+
+GOOD = """\
+# Made by a test.
+ARG BASE_IMAGE=debian:12
+FROM ${BASE_IMAGE}
+
+RUN --mount=type=tmpfs,target=/tmp true
+
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+
+COPY <<'NOTE_TXT' /note.txt
+a line
+NOTE_TXT
+
+ARG COMMIT=abc
+RUN <<'FETCH'
+echo "$COMMIT"
+FETCH
+
+RUN <<'TOOLS'
+python -m pip install --no-deps --require-hashes --requirement list.txt
+python /opt/vime-image/bin/seal.py check TOOLS
+TOOLS
+"""
+
+BREACHES = {
+    "one_stage": ("FROM ${BASE_IMAGE}\n", "FROM ${BASE_IMAGE}\nFROM debian:12\n"),
+    "builder_stops_first": ("RUN --mount=type=tmpfs,target=/tmp true\n", ""),
+    "one_strict_shell": ('"-euo", "pipefail", ', ""),
+    "no_build_context": ("COPY <<'NOTE_TXT' /note.txt\na line\nNOTE_TXT\n", "COPY note.txt /note.txt\n"),
+    "no_syntax_line": ("# Made by a test.\n", "# syntax=docker/dockerfile:1\n"),
+    "heredocs_are_quoted_and_named_once": ("<<'FETCH'", "<<FETCH"),
+    "argument_stands_before_its_first_use": ("ARG COMMIT=abc\nRUN", "ARG COMMIT=abc\nRUN true\nRUN"),
+    "argument_is_not_shadowed": ("COMMIT", "MAX_JOBS"),
+    "every_pip_install_is_guarded": ("--no-deps --require-hashes ", ""),
+    "every_assertion_can_fail": ('echo "$COMMIT"', '! grep -q x "$COMMIT"'),
+    "no_foreign_rocm": ('echo "$COMMIT"', 'echo "$COMMIT" /opt/rocm/lib'),
+    "lines_fit_the_parser": ("a line", "a" * 65_536),
+}
+
+
+def broken_rules(text: str) -> set[str]:
+    found = dockerfile.problems(text, Path("Dockerfile"), {"MAX_JOBS"})
+    return {problem.message.rpartition("(")[2].rstrip(")") for problem in found}
+
+
+def test_a_text_that_keeps_every_rule_has_no_problem() -> None:
+    assert dockerfile.problems(GOOD, Path("Dockerfile"), {"MAX_JOBS"}) == []
+
+
+@pytest.mark.parametrize("rule", sorted(BREACHES))
+def test_each_rule_finds_its_breach_and_no_other_rule_does(rule: str) -> None:
+    old, new = BREACHES[rule]
+    assert old in GOOD
+    assert broken_rules(GOOD.replace(old, new)) == {rule}
+
+
+def test_every_rule_has_a_breach() -> None:
+    assert {rule.__name__ for rule in dockerfile.RULES} == set(BREACHES)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install torch",
+        "python -m pip install --no-deps torch",
+        "uv pip install torch",
+        "python -m pip --quiet install --no-index ./x.whl",
+        "python -m pip install --no-deps --require-hashes --force-reinstall --requirement list.txt",
+        "python -m pip install --no-deps --require-hashes --extra-index-url https://x --requirement list.txt",
+    ],
+)
+def test_no_form_of_pip_install_passes_unguarded(line: str) -> None:
+    text = GOOD.replace('echo "$COMMIT"', f'{line}\npython /opt/vime-image/bin/seal.py check FETCH')
+    assert "every_pip_install_is_guarded" in broken_rules(text)
+
+
+def test_an_install_whose_step_does_not_compare_the_seal_is_found() -> None:
+    assert broken_rules(GOOD.replace("python /opt/vime-image/bin/seal.py check TOOLS\n", "")) == {
+        "every_pip_install_is_guarded"
+    }
+
+
+def test_a_hidden_failure_is_found() -> None:
+    assert broken_rules(GOOD.replace('echo "$COMMIT"', 'echo "$COMMIT" || true')) == {"every_assertion_can_fail"}
+
+
+def test_two_steps_of_one_name_are_found() -> None:
+    assert broken_rules(GOOD.replace("TOOLS", "FETCH")) == {"heredocs_are_quoted_and_named_once"}
+
+
+def test_a_heredoc_that_never_ends_is_one_clear_problem() -> None:
+    problems = dockerfile.problems("FROM a\nRUN <<'X'\necho\n", Path("Dockerfile"), set())
+    assert [problem.message for problem in problems] == ["line 2: heredoc X never ends"]
+
+
+def test_continued_lines_are_one_instruction() -> None:
+    (label,) = dockerfile.parse("LABEL a=1 \\\n      b=2\n")
+    assert (label.keyword, label.text, label.line) == ("LABEL", "a=1 b=2", 1)
+
+
+def test_a_step_is_named_by_its_delimiter() -> None:
+    run, copy = dockerfile.parse("RUN --mount=type=cache,target=/c <<'STEP'\ntrue\nSTEP\nCOPY <<'F' /f\nx\nF\n")
+    assert (run.name, copy.name) == ("STEP", "F")
