@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import buildkit, manifest as manifests, render, verify
+from builder import buildkit, render, verify
+from builder import manifest as manifests
 from builder.errors import ManifestError
 from builder.report import Report, Step, write_atomically
 

@@ -34,7 +34,7 @@ class Built:
     warnings: tuple[str, ...]
 
 
-def build(
+def build(  # noqa: PLR0913 (each is one fact of the build)
     engine: Engine,
     dockerfile: str,
     *,
@@ -103,7 +103,9 @@ def _consume(events: Iterator[dict[str, Any]], trace: Trace, watch: Callable[[Ev
             try:
                 told = trace.feed(event["aux"])
             except ValueError as unreadable:
-                raise EngineError(Problem(str(unreadable), hint="the engine's BuildKit is newer than this tool")) from unreadable
+                raise EngineError(
+                    Problem(str(unreadable), hint="the engine's BuildKit is newer than this tool")
+                ) from unreadable
             for line in told:
                 watch(line)
         elif event.get("id") == "moby.image.id":

@@ -117,7 +117,10 @@ def _targets(manifest: Manifest, chosen: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _gpu_target = click.option(
-    "--gpu-target", "targets", multiple=True, help="A target of the manifest; may be repeated. Default: its first."
+    "--gpu-target",
+    "targets",
+    multiple=True,
+    help="A target of the manifest; may be repeated. Default: its first.",
 )
 
 
@@ -240,7 +243,9 @@ def _build(engine: Engine, order: Order) -> None:
 def _show(report: Report) -> None:
     click.echo(report.table())
     if not report.passed:
-        raise VerificationError(Problem(f"{report.count('failed')} of {len(report.checks)} checks failed: no tag given"))
+        raise VerificationError(
+            Problem(f"{report.count('failed')} of {len(report.checks)} checks failed: no tag given")
+        )
 
 
 def run() -> NoReturn:

@@ -148,9 +148,7 @@ def _installs(document: Document, name: str) -> Iterator[Problem]:
             yield Problem(f"{other!r} is taken out and added", document.where(*path), "keep one")
 
 
-def _covered(
-    document: Document, lists: tuple[str, ...], name: str, path: tuple[str, ...]
-) -> Iterator[Problem]:
+def _covered(document: Document, lists: tuple[str, ...], name: str, path: tuple[str, ...]) -> Iterator[Problem]:
     for key in lists:
         for pattern in _named(document, key):
             if _overlap(name, pattern):

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builder.errors import Location, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STRICT_SHELL = '["/bin/bash", "-euo", "pipefail", "-c"]'
 # BuildKit's parser reads lines into a buffer of 64 KiB and cuts what is longer.
@@ -183,7 +186,13 @@ def every_pip_install_is_guarded(context: Context) -> Iterator[Finding]:
         local = {"--no-deps", "--no-index", "--no-build-isolation"} <= words
         if not (by_hash or local):
             yield number, f"pip install outside the guard, in {instruction.name}"
-        forbidden = words & {"--force-reinstall", "--ignore-installed", "--extra-index-url", "--upgrade", "-U"}
+        forbidden = words & {
+            "--force-reinstall",
+            "--ignore-installed",
+            "--extra-index-url",
+            "--upgrade",
+            "-U",
+        }
         if forbidden:
             yield number, f"{', '.join(sorted(forbidden))} in {instruction.name}"
         body = instruction.heredocs[0].body if instruction.heredocs else ()

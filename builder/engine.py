@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from builder.errors import (
 from builder.trace import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 OWNER = "vime-images.owner"
 # `${VARIABLE#pattern}` in a Dockerfile needs BuildKit 0.13, which came with Engine 26.
@@ -144,10 +143,12 @@ class Engine:
 
     def cancel_build(self, build_id: str) -> None:
         """Stop a build in the engine. On a connection of its own: the build's is still being read."""
-        with contextlib.suppress(EngineError, requests.exceptions.RequestException, docker.errors.DockerException):
-            with contextlib.closing(_connect()[0]) as client:
-                address = f"{client.api.base_url}/v{client.api.api_version}/build/cancel"
-                client.api.post(address, params={"id": build_id}, timeout=5).close()
+        with (
+            contextlib.suppress(EngineError, requests.exceptions.RequestException, docker.errors.DockerException),
+            contextlib.closing(_connect()[0]) as client,
+        ):
+            address = f"{client.api.base_url}/v{client.api.api_version}/build/cancel"
+            client.api.post(address, params={"id": build_id}, timeout=5).close()
 
     # Containers
 
@@ -251,7 +252,10 @@ def _unreachable(error: BaseException, address: str | None) -> EngineError:
     causes = list(_causes(error))
     if any(isinstance(cause, PermissionError) for cause in causes):
         return EnginePermissionError(
-            Problem("this user may not talk to the engine", hint="sudo usermod -aG docker $USER, then log in again")
+            Problem(
+                "this user may not talk to the engine",
+                hint="sudo usermod -aG docker $USER, then log in again",
+            )
         )
     where = address or os.environ.get("DOCKER_HOST") or "the default socket"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):

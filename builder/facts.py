@@ -94,10 +94,7 @@ def of(manifest: Manifest, root: Path) -> Facts:
     path = folder / f"{manifest.base.facts}.yaml"
     if not path.is_file():
         known = [found.stem for found in folder.glob("*.yaml")]
-        hint = (
-            schema.did_you_mean(manifest.base.facts, known)
-            or f"known are {', '.join(sorted(known)) or 'none'}"
-        )
+        hint = schema.did_you_mean(manifest.base.facts, known) or f"known are {', '.join(sorted(known)) or 'none'}"
         raise ManifestError(Problem(f"no file {str(path)!r}", manifest.where("base", "facts"), hint))
     facts = load(path)
     problems = [
@@ -116,9 +113,7 @@ def _rules(document: Document) -> Iterator[Problem]:
     if isinstance(known, dict) and isinstance(unknown, tuple):
         for index, name in enumerate(unknown):
             if isinstance(name, str) and name in known:
-                yield Problem(
-                    f"{name!r} has a value in env", document.where("env_unknown", index), "keep one"
-                )
+                yield Problem(f"{name!r} has a value in env", document.where("env_unknown", index), "keep one")
 
 
 def _contradictions(manifest: Manifest, facts: Facts) -> Iterator[Problem]:

@@ -22,7 +22,11 @@ def policy(manifest: Manifest) -> Entry:
     return {
         "schema": SCHEMA,
         "manifest": manifest.title,
-        "steps": {source.step("REQUIREMENTS"): _requirements(source) for source in manifest.sources.values() if source.requirements},
+        "steps": {
+            source.step("REQUIREMENTS"): _requirements(source)
+            for source in manifest.sources.values()
+            if source.requirements
+        },
         "forbidden": {
             name: {"reason": forbidden.reason, "where": f"forbidden.{name}"}
             for name, forbidden in manifest.forbidden.items()
@@ -75,11 +79,11 @@ def checks(manifest: Manifest, facts: Facts) -> Entry:
         "schema": SCHEMA,
         "image": manifest.name,
         "python": facts.python.executable,
-        "checks": [*_of_the_base(manifest), *_of_the_sources(manifest), *_of_the_whole(manifest)],
+        "checks": [*_of_the_base(), *_of_the_sources(manifest), *_of_the_whole(manifest)],
     }
 
 
-def _of_the_base(manifest: Manifest) -> Iterator[Entry]:
+def _of_the_base() -> Iterator[Entry]:
     yield {
         "name": "torch is a ROCm build",
         "kind": "torch_rocm",
@@ -161,7 +165,7 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
             "name": f"{name} is absent",
             "kind": "absent",
             "distribution": name,
-            "hint": f"{name} was taken out and came back: name it in `forbidden`, or take it out of the set that asks for it",
+            "hint": f"{name} came back: forbid it, or take it out of the set that asks for it",
         }
     for variable, wanted in _environment(manifest):
         yield {
@@ -175,7 +179,9 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
 
 def _taken_out(manifest: Manifest) -> list[str]:
     """Distributions that a requirement set leaves out, and that no set brings in another way."""
-    without = {name for source in manifest.sources.values() if source.requirements for name in source.requirements.without}
+    without = {
+        name for source in manifest.sources.values() if source.requirements for name in source.requirements.without
+    }
     return sorted(without)
 
 

@@ -176,9 +176,7 @@ class _Reader:
         self._next()  # the document's end
         after = self._next()
         if isinstance(after, yaml.DocumentStartEvent):
-            problem = Problem(
-                "a second document begins", self._at(after.start_mark), "one file, one document"
-            )
+            problem = Problem("a second document begins", self._at(after.start_mark), "one file, one document")
             raise ManifestError(*self.problems, problem)
         return value
 

@@ -154,9 +154,7 @@ class Manifest(schema.Written):
     env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
     dropped_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
     forbidden_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
-    pip_check: Mapping[v.Distribution, Mapping[v.Distribution, Reasoned]] = pydantic.Field(
-        default_factory=dict
-    )
+    pip_check: Mapping[v.Distribution, Mapping[v.Distribution, Reasoned]] = pydantic.Field(default_factory=dict)
     workdir: v.AbsolutePath
     entrypoint: Annotated[tuple[v.Text, ...], AtLeastOne]
 
@@ -225,12 +223,9 @@ def parse(content: bytes, path: Path) -> Manifest:
 def unknowns(manifest: Manifest) -> tuple[Problem, ...]:
     """Where `unknown` stands: what has to be established before a real build."""
     paths: list[tuple[str, ...]] = [("base", "digest")] if manifest.base.digest == UNKNOWN else []
-    paths += [
-        ("sources", name, "commit") for name, source in manifest.sources.items() if source.commit == UNKNOWN
-    ]
+    paths += [("sources", name, "commit") for name, source in manifest.sources.items() if source.commit == UNKNOWN]
     return tuple(
-        Problem(f"{'.'.join(path)} is unknown", manifest.where(*path), "`make bump` writes it")
-        for path in paths
+        Problem(f"{'.'.join(path)} is unknown", manifest.where(*path), "`make bump` writes it") for path in paths
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 
-def order(
+def order(  # noqa: PLR0913 (each is one fact of the rehearsal)
     engine: Engine,
     manifest: Manifest,
     facts: Facts,

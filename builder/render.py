@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import traceback
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,8 @@ from builder import dockerfile, lists
 from builder.errors import Location, Problem, RenderError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from builder.facts import Facts
     from builder.manifest import Manifest, Patch
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 SCHEMA = 1
 PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"

@@ -117,9 +117,7 @@ def _problem(model: type[Written], document: Document, fault: ErrorDetails) -> P
         case "missing":
             return Problem(f"key {str(path[-1])!r} is missing", document.where(*path[:-1]))
         case "literal_error":
-            return Problem(
-                f"{found!r} is not {context['expected']}", where, did_you_mean(str(found), _words(context))
-            )
+            return Problem(f"{found!r} is not {context['expected']}", where, did_you_mean(str(found), _words(context)))
         case "too_short":
             return Problem("wants at least one entry", where)
         case _:

@@ -47,7 +47,14 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> V
     nonce = secrets.token_hex(16)
     files = {name: (render.PROGRAMS / name).read_bytes() for name in PROGRAMS}
     files["checks.json"] = wanted.encode()
-    command = [facts.python.executable, f"{FOLDER}/check.py", "run", f"{FOLDER}/checks.json", "--nonce", nonce]
+    command = [
+        facts.python.executable,
+        f"{FOLDER}/check.py",
+        "run",
+        f"{FOLDER}/checks.json",
+        "--nonce",
+        nonce,
+    ]
     with engine.container(
         image_id,
         command,

@@ -29,9 +29,7 @@ _IMAGE = re.compile(
     rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.-]{{0,127}}))?",
     re.ASCII,
 )
-_REPOSITORY = re.compile(
-    r"https://[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~][A-Za-z0-9._~-]*)+"
-)
+_REPOSITORY = re.compile(r"https://[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~][A-Za-z0-9._~-]*)+")
 
 
 def refuse(message: str, hint: str | None = None) -> NoReturn:
@@ -59,9 +57,7 @@ def boolean(value: object) -> bool:
     spelling = str(value).lower()
     spelling = meant.get(spelling, spelling)
     hint = f"write {spelling}" if spelling in ("true", "false") else None
-    return refuse(
-        f"wants true or false, found {value!r}" if isinstance(value, str) else "wants true or false", hint
-    )
+    return refuse(f"wants true or false, found {value!r}" if isinstance(value, str) else "wants true or false", hint)
 
 
 def commit(value: str) -> str:
@@ -86,9 +82,7 @@ def digest(value: str) -> str:
         return value
     if _is_hex(value, 64):
         refuse("digest does not name its algorithm", f"write it as sha256:{value}")
-    return refuse(
-        f"{value!r} is no digest", f"sha256: and 64 hex digits wanted; write {UNKNOWN} where nobody knows"
-    )
+    return refuse(f"{value!r} is no digest", f"sha256: and 64 hex digits wanted; write {UNKNOWN} where nobody knows")
 
 
 def sha256(value: str) -> str:
@@ -178,9 +172,7 @@ def distribution_glob(value: str) -> str:
     """The name of a distribution, or a pattern with stars."""
     if value.strip("*") and re.fullmatch(_NAME, value.replace("*", "x")):
         return value
-    return refuse(
-        f"{value!r} is no name of a distribution", "letters, digits, - and inner dots; * stands for any text"
-    )
+    return refuse(f"{value!r} is no name of a distribution", "letters, digits, - and inner dots; * stands for any text")
 
 
 def _matching(pattern: str, what: str, hint: str) -> Callable[[str], str]:
@@ -218,9 +210,7 @@ patch_path = _matching(
 file_glob = _matching(
     rf"{_PATTERN}(?:/{_PATTERN})*", "pattern of files", "write it as folder/*.py: no .. and no / before it"
 )
-facts_name = _matching(
-    r"[a-z0-9][a-z0-9.-]*", "name of facts", "write it as base-v1.2: images/bases/base-v1.2.yaml"
-)
+facts_name = _matching(r"[a-z0-9][a-z0-9.-]*", "name of facts", "write it as base-v1.2: images/bases/base-v1.2.yaml")
 
 
 def env_value(value: str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.engine import Engine
 from builder.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -40,11 +40,11 @@ def fetch(asked: argparse.Namespace) -> str:
 
 def patch(asked: argparse.Namespace) -> list[dict[str, str]]:
     """Apply each patch strictly (no fuzz, no three-way); path and digest of each."""
-    for path in asked.patch:
-        try:
+    try:
+        for path in asked.patch:
             git(asked.checkout, "apply", str(path))
-        except subprocess.CalledProcessError:
-            raise Fault(f"{path} does not apply: git says why above; change patches of the source") from None
+    except subprocess.CalledProcessError as error:
+        raise Fault(f"{error.cmd[-1]} does not apply: git says why above; change the source's patches") from None
     return [{"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in asked.patch]
 
 
@@ -52,7 +52,8 @@ def record(asked: argparse.Namespace) -> dict[str, object]:
     """Fetch, compare, patch; what is to be remembered of it."""
     found = fetch(asked)
     if found != asked.commit:
-        raise Fault(f"{asked.tag or 'the fetched commit'} of {asked.repository} is {found}, not {asked.commit}: change its commit")
+        what = f"{asked.tag or 'what came'} of {asked.repository}"
+        raise Fault(f"{what} is {found}, not {asked.commit}: change its commit")
     return {
         "name": asked.name,
         "repository": asked.repository,

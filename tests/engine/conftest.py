@@ -8,14 +8,31 @@ import shutil
 import subprocess
 import tarfile
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import Engine
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-PROGRAMS = ("bash", "cat", "echo", "env", "ls", "mkdir", "seq", "sha256sum", "sleep", "timeout", "touch", "true", "yes")
+    from builder.engine import Engine
+
+PROGRAMS = (
+    "bash",
+    "cat",
+    "echo",
+    "env",
+    "ls",
+    "mkdir",
+    "seq",
+    "sha256sum",
+    "sleep",
+    "timeout",
+    "touch",
+    "true",
+    "yes",
+)
 
 
 def libraries(program: str) -> set[str]:
@@ -43,4 +60,4 @@ def tiny(engine: Engine) -> Iterator[str]:
     body.seek(0)
     reference = f"vime-images-test/tiny:{uuid.uuid4().hex[:8]}"
     engine.import_root(body, reference, ["ENV PATH=/bin"])
-    yield reference
+    return reference

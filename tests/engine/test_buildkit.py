@@ -9,20 +9,25 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder import buildkit
-from builder.engine import Engine
 from builder.errors import BuildFailedError
-from builder.trace import Event
+
+if TYPE_CHECKING:
+    from builder.engine import Engine
+    from builder.trace import Event
 
 
 def quiet(_: Event) -> None:
     """Watch nothing."""
 
 
-def docker(engine: Engine, *arguments: str, given: str, buildkit_is_on: bool = True) -> subprocess.CompletedProcess[str]:
+def docker(
+    engine: Engine, *arguments: str, given: str, buildkit_is_on: bool = True
+) -> subprocess.CompletedProcess[str]:
     """What people type, against the same engine."""
     environment = os.environ | {"DOCKER_BUILDKIT": "1" if buildkit_is_on else "0"}
     if engine.address.startswith("unix://"):
@@ -41,7 +46,9 @@ def test_the_body_of_a_heredoc_really_runs(engine: Engine, tiny: str) -> None:
 
 
 def test_a_file_in_place_is_exact_for_every_byte_but_its_last_newline(engine: Engine, tiny: str) -> None:
-    text = "".join(chr(code) for code in range(32, 0x2FF) if chr(code).isprintable()) + "\\ \\n $HOME `x` \"'\t\n\n  end"
+    text = (
+        "".join(chr(code) for code in range(32, 0x2FF) if chr(code).isprintable()) + "\\ \\n $HOME `x` \"'\t\n\n  end"
+    )
     built = buildkit.build(
         engine, f"FROM {tiny}\nCOPY <<'TEXT' /text\n{text}\nTEXT\n", arguments={}, watch=quiet, network="none"
     )
@@ -81,7 +88,7 @@ def test_a_build_argument_changes_a_label_by_cutting_the_default_off(engine: Eng
 
 
 def test_docker_build_of_the_same_file_gives_the_same_image_from_the_shared_cache(engine: Engine, tiny: str) -> None:
-    text = f"FROM {tiny}\nARG X=1\nRUN <<'STEP'\necho $X > /x\nSTEP\nENTRYPOINT [\"cat\", \"/x\"]\n"
+    text = f'FROM {tiny}\nARG X=1\nRUN <<\'STEP\'\necho $X > /x\nSTEP\nENTRYPOINT ["cat", "/x"]\n'
     built = buildkit.build(engine, text, arguments={"X": "2"}, watch=quiet)
     done = docker(engine, "build", "--quiet", "--provenance=false", "--build-arg", "X=2", "-", given=text)
     assert done.stdout.strip() == built.image_id, done.stderr
@@ -104,7 +111,11 @@ def test_an_interrupted_build_leaves_no_process_in_the_engine(engine: Engine, ti
     """)
     environment = os.environ | ({"DOCKER_HOST": engine.address} if engine.address.startswith("unix://") else {})
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
     ) as process:
         assert process.stdout
         for line in process.stdout:

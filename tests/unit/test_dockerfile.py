@@ -80,7 +80,7 @@ def test_every_rule_has_a_breach() -> None:
     ],
 )
 def test_no_form_of_pip_install_passes_unguarded(line: str) -> None:
-    text = GOOD.replace('echo "$COMMIT"', f'{line}\npython /opt/vime-image/bin/seal.py check FETCH')
+    text = GOOD.replace('echo "$COMMIT"', f"{line}\npython /opt/vime-image/bin/seal.py check FETCH")
     assert "every_pip_install_is_guarded" in broken_rules(text)
 
 

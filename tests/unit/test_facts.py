@@ -69,9 +69,7 @@ def test_another_digest_than_the_facts_is_refused() -> None:
     real = manifest.load(REAL)
     digest = real.base.digest.replace("8c8e", "8c8f")
     said = complaint(changed((real.base.digest, digest)))
-    assert said.startswith(
-        f"images/x.yaml:7:3: error: base.digest is {digest}, the facts are of {real.base.digest}"
-    )
+    assert said.startswith(f"images/x.yaml:7:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
     assert "images/bases/primus-v26.4.yaml:3:1" in said
 
 

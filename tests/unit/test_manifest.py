@@ -22,9 +22,7 @@ SMALL = HERE.parent / "manifests/good/small.yaml"
 SPELLING = HERE.parent / "manifests/good/spelling.yaml"
 REAL = ROOT / "images/rocm7.14.yaml"
 
-bounded = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+bounded = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def faults(text: str, name: str = "x.yaml") -> tuple[Problem, ...]:
@@ -62,9 +60,7 @@ def test_a_message_is_one_to_paste_and_to_click(tmp_path: Path, monkeypatch: pyt
     Path("images/x.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ManifestError) as caught:
         manifest.load(Path("images/x.yaml"))
-    wanted = (
-        "images/x.yaml:17:13: error: 'weel' is not 'wheel' or 'editable'\n    hint: did you mean 'wheel'?"
-    )
+    wanted = "images/x.yaml:17:13: error: 'weel' is not 'wheel' or 'editable'\n    hint: did you mean 'wheel'?"
     assert str(caught.value) == wanted
 
 
@@ -169,9 +165,7 @@ def test_editors_can_have_a_schema() -> None:
 def test_any_edit_of_a_manifest_loads_or_is_refused_with_a_place(data: st.DataObject) -> None:
     lines = SPELLING.read_text(encoding="utf-8").splitlines()
     index = data.draw(st.integers(0, len(lines) - 1))
-    piece = st.sampled_from(
-        [*lines, "", "- a", "a: b", "a: [b]", "null", "  <<: *x", "&x y", "? [a]", "a: {b: }"]
-    )
+    piece = st.sampled_from([*lines, "", "- a", "a: b", "a: [b]", "null", "  <<: *x", "&x y", "? [a]", "a: {b: }"])
     lines[index : index + data.draw(st.integers(0, 3))] = data.draw(st.lists(piece, max_size=3))
     try:
         manifest.parse("\n".join(lines).encode(), SPELLING)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.report import Check, Outcome, Report, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def check(name: str, outcome: Outcome, detail: str = "") -> Check:
@@ -16,15 +19,19 @@ def check(name: str, outcome: Outcome, detail: str = "") -> Check:
 
 def report(*checks: Check, pins: str = "as manifest") -> Report:
     return Report(
-        image="demo", image_id="sha256:1", tag=None, gpu_targets=("gfx942",), pins=pins, arguments={}, checks=checks
+        image="demo",
+        image_id="sha256:1",
+        tag=None,
+        gpu_targets=("gfx942",),
+        pins=pins,
+        arguments={},
+        checks=checks,
     )
 
 
 def test_the_first_line_counts_all_three_outcomes_and_says_whose_the_pins_are() -> None:
     found = report(check("a", "passed"), check("b", "could not run", "no GPU"), pins="overridden")
-    assert found.table().splitlines()[0] == (
-        "demo for gfx942: 1 passed, 0 failed, 1 could not run (pins: overridden)"
-    )
+    assert found.table().splitlines()[0] == ("demo for gfx942: 1 passed, 0 failed, 1 could not run (pins: overridden)")
 
 
 def test_what_could_not_run_is_never_shown_as_passed() -> None:

@@ -44,9 +44,7 @@ def imported_modules(room: str) -> Iterator[str]:
             case ast.ImportFrom(module=str(module), level=0):
                 yield module
             case ast.ImportFrom():
-                pytest.fail(
-                    f"builder/{room}.py:{node.lineno}: write imports from `builder`, not relative ones"
-                )
+                pytest.fail(f"builder/{room}.py:{node.lineno}: write imports from `builder`, not relative ones")
             case _:
                 pass
 

@@ -102,7 +102,9 @@ def test_a_patch_is_applied_and_what_it_changed_is_recorded(upstream: Path, tmp_
     assert found["diff_sha256"] == hashlib.sha256(diff.stdout).hexdigest()
 
 
-@pytest.mark.parametrize("wrong", [PATCH.replace("two", "zwei"), PATCH.replace("\n", "\r\n"), ""], ids=["context", "crlf", "empty"])
+@pytest.mark.parametrize(
+    "wrong", [PATCH.replace("two", "zwei"), PATCH.replace("\n", "\r\n"), ""], ids=["context", "crlf", "empty"]
+)
 def test_a_patch_that_does_not_apply_stops_with_its_name(upstream: Path, tmp_path: Path, wrong: str) -> None:
     patch = tmp_path / "wrong.patch"
     patch.write_bytes(wrong.encode())
