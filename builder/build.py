@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
+    from builder.trace import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Order:
     gpu_targets: tuple[str, ...]
     tag: str
     arguments: Mapping[str, str]
-    network: str = "default"
+    network: buildkit.Network = "default"
 
     @property
     def build_arguments(self) -> dict[str, str]:
@@ -50,7 +51,7 @@ def refuse_unknown(manifest: Manifest) -> None:
         raise ManifestError(*missing)
 
 
-def make(engine: Engine, order: Order, watch: Callable[[buildkit.Event], None]) -> Report:
+def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report:
     """Build and verify; the tag is given when every check that could run has passed.
 
     Raises:

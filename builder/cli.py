@@ -17,11 +17,11 @@ from builder.report import write_atomically
 
 if TYPE_CHECKING:
     from builder.build import Order
-    from builder.buildkit import Event
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
     from builder.report import Report
+    from builder.trace import Event
 
 ROOT = Path(__file__).parent.parent
 
@@ -63,21 +63,20 @@ def check(images: tuple[str, ...]) -> None:
 
     Example: python -m builder check rocm7.14
     """
-    problems: list[Problem] = []
+    failures: list[BuilderError] = []
     for name in images or known_images():
         try:
             manifest, facts = load(name)
             _assert_fresh(manifest, rendering.render(manifest, facts))
         except BuilderError as error:
-            problems += error.problems
-            kind = type(error)
+            failures.append(error)
             continue
         unknown = manifests.unknowns(manifest)
         click.echo(f"{name}: ok" + (f", {len(unknown)} unknown" if unknown else ""))
         for problem in unknown:
             click.echo(f"  {problem}")
-    if problems:
-        raise kind(*problems)
+    if failures:
+        raise type(failures[0])(*(problem for failure in failures for problem in failure.problems))
 
 
 @main.command()

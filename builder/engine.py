@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import re
 import secrets
 import tarfile
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 import docker
 import docker.errors
+import docker.types
 import requests.exceptions
 
+from builder.connection import connect
 from builder.errors import (
     BaseImageError,
-    EngineAbsentError,
     EngineError,
-    EnginePermissionError,
     EngineTooOldError,
     Problem,
 )
@@ -34,8 +33,7 @@ OWNER = "vime-images.owner"
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
-FIRST_ANSWER_S = 20.0
-PRIVATE = Path(__file__).parent.parent / ".engine" / "host"  # scripts/engine writes its address there
+FIRST_ANSWER_S = 20
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
 
@@ -45,7 +43,7 @@ class Engine:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._client, self.address = _connect()
+        self._client, self.address = connect()
         self._api = self._client.api
         self.version: str = self._client.version()["Version"]
         self._assert_new_enough()
@@ -73,13 +71,13 @@ class Engine:
     def image_id(self, reference: str) -> str | None:
         """The id of an image that this engine has, by any reference to it."""
         try:
-            return str(self._api.inspect_image(reference)["Id"])
+            return str(self._api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
             return None
 
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
-        return dict(self._api.inspect_image(reference)["Config"].get("Labels") or {})
+        return dict(self._api.inspect_image(reference)["Config"].get("Labels") or {})  # type: ignore[no-untyped-call]
 
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""
@@ -100,7 +98,7 @@ class Engine:
         try:
             # Without a time limit a registry behind a silent wall holds the build for minutes.
             with _time_limit(self._api, FIRST_ANSWER_S):
-                self._api.inspect_distribution(by_digest)
+                self._api.inspect_distribution(by_digest)  # type: ignore[no-untyped-call]
             for event in self._api.pull(by_digest, stream=True, decode=True):
                 if "error" in event:
                     raise BaseImageError(_pull_problem(reference, str(event["error"])))
@@ -109,7 +107,7 @@ class Engine:
         except docker.errors.APIError as error:
             raise BaseImageError(_pull_problem(reference, str(error.explanation or error))) from error
         except requests.exceptions.RequestException as error:
-            message = f"no answer within {FIRST_ANSWER_S:.0f} s"
+            message = f"no answer within {FIRST_ANSWER_S} s"
             raise BaseImageError(_pull_problem(reference, message)) from error
 
     def import_root(self, archive: IO[bytes], reference: str, changes: Sequence[str]) -> str:
@@ -145,7 +143,7 @@ class Engine:
         """Stop a build in the engine. On a connection of its own: the build's is still being read."""
         with (
             contextlib.suppress(EngineError, requests.exceptions.RequestException, docker.errors.DockerException),
-            contextlib.closing(_connect()[0]) as client,
+            contextlib.closing(connect()[0]) as client,
         ):
             address = f"{client.api.base_url}/v{client.api.api_version}/build/cancel"
             client.api.post(address, params={"id": build_id}, timeout=5).close()
@@ -178,7 +176,7 @@ class Engine:
             security_opt=["no-new-privileges"],
             pids_limit=PROCESSES,
             mem_limit=MEMORY_BYTES,
-            log_config={"Type": "json-file", "Config": {"max-size": "64m"}},
+            log_config=docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
         )
         made = self._api.create_container(
             image,
@@ -230,53 +228,6 @@ class Container:
         return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
 
 
-def _connect() -> tuple[docker.DockerClient, str]:
-    """The engine that the user's environment or context names, else this checkout's own; with its address."""
-    try:
-        return _client(None), os.environ.get("DOCKER_HOST", "the default socket")
-    except EngineAbsentError:
-        if os.environ.get("DOCKER_HOST") or not PRIVATE.is_file():
-            raise
-    private = PRIVATE.read_text(encoding="utf-8").strip()
-    return _client(private), private
-
-
-def _client(address: str | None) -> docker.DockerClient:
-    try:
-        return docker.DockerClient(base_url=address, version="auto") if address else docker.from_env(version="auto")
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise _unreachable(error, address) from error
-
-
-def _unreachable(error: BaseException, address: str | None) -> EngineError:
-    causes = list(_causes(error))
-    if any(isinstance(cause, PermissionError) for cause in causes):
-        return EnginePermissionError(
-            Problem(
-                "this user may not talk to the engine",
-                hint="sudo usermod -aG docker $USER, then log in again",
-            )
-        )
-    where = address or os.environ.get("DOCKER_HOST") or "the default socket"
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        message = f"a socket is there, but no engine behind it ({where})"
-    elif any(isinstance(cause, FileNotFoundError) for cause in causes):
-        message = f"no container engine at {where}"
-    else:
-        message = f"no container engine at {where}: {error}"
-    return EngineAbsentError(Problem(message, hint="`scripts/engine start` starts a private one"))
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """`error` and what is behind it; urllib3 hides the reason among its arguments."""
-    while error is not None:
-        yield error
-        for argument in error.args:
-            if isinstance(argument, BaseException):
-                yield from _causes(argument)
-        error = error.__cause__ or error.__context__
-
-
 def _pull_problem(reference: str, message: str) -> Problem:
     lowered = message.lower()
     if "manifest unknown" in lowered or "not found" in lowered:
@@ -289,7 +240,7 @@ def _pull_problem(reference: str, message: str) -> Problem:
 
 
 @contextlib.contextmanager
-def _time_limit(api: docker.APIClient, seconds: float) -> Iterator[None]:
+def _time_limit(api: docker.APIClient, seconds: int) -> Iterator[None]:
     before, api.timeout = api.timeout, seconds
     try:
         yield

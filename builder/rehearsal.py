@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from builder.buildkit import Event
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
+    from builder.trace import Event
 
 
 def order(  # noqa: PLR0913 (each is one fact of the rehearsal)

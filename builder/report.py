@@ -7,14 +7,17 @@ import os
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SCHEMA = 1
-PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
 Outcome = Literal["passed", "failed", "could not run"]
+PASSED: Final = "passed"
+FAILED: Final = "failed"
+COULD_NOT_RUN: Final = "could not run"
+OUTCOMES: tuple[Outcome, ...] = (PASSED, FAILED, COULD_NOT_RUN)
 _MARK = {PASSED: "ok", FAILED: "FAILED", COULD_NOT_RUN: "could not run"}
 
 
@@ -62,11 +65,11 @@ class Report:
 
     @property
     def headline(self) -> str:
-        counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in (PASSED, FAILED, COULD_NOT_RUN))
+        counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in OUTCOMES)
         return f"{self.image} for {', '.join(self.gpu_targets)}: {counts} (pins: {self.pins})"
 
     def json(self) -> str:
-        counts = {outcome.replace(" ", "_"): self.count(outcome) for outcome in (PASSED, FAILED, COULD_NOT_RUN)}
+        counts = {outcome.replace(" ", "_"): self.count(outcome) for outcome in OUTCOMES}
         return json.dumps({"schema": SCHEMA, "counts": counts, **asdict(self)}, indent=2) + "\n"
 
     def table(self) -> str:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.engine import Engine
 
 PROGRAMS = (
@@ -41,7 +39,7 @@ def libraries(program: str) -> set[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny(engine: Engine) -> Iterator[str]:
+def tiny(engine: Engine) -> str:
     """An image with a shell and a handful of programs; its reference."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w") as archive:

@@ -15,9 +15,9 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 
 # A room may import only rooms that stand before it.
 ROOMS = [
-    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "checklist"),
-    *("render", "git", "patches", "imports", "resolve", "engine", "trace", "buildkit", "report", "build"),
-    *("verify", "preflight", "bump", "matrix", "standin", "rehearsal", "cli"),
+    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "lists"),
+    *("dockerfile", "render", "git", "patches", "imports", "resolve", "trace", "connection", "engine", "buildkit"),
+    *("report", "verify", "build", "preflight", "bump", "matrix", "standin", "rehearsal", "cli"),
 ]
 PRESENT = [room for room in ROOMS if (PACKAGE / f"{room}.py").exists()]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
@@ -25,7 +25,7 @@ IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 # Who may import what nobody else does.
 ALONE = {
     "subprocess": {"git", "patches", "resolve", "standin"},
-    "docker": {"engine"},
+    "docker": {"connection", "engine"},
     "click": {"cli"},
 }
 
