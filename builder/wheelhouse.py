@@ -1,0 +1,133 @@
+"""Stand-in distributions as real wheels, and a package index of them: PEP 427 and PEP 503, deterministic."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+TIME = (2026, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One distribution: its files by their place in site-packages, and what it requires."""
+
+    name: str
+    version: str
+    files: Mapping[str, bytes]
+    requires: Sequence[str] = ()
+    extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    as_source: bool = False
+
+    def requirements(self, extras: frozenset[str]) -> Iterator[Requirement]:
+        """What it requires when it is asked for with `extras`."""
+        yield from map(Requirement, self.requires)
+        for extra in extras & set(self.extras):
+            yield from map(Requirement, self.extras[extra])
+
+    def write(self, folder: Path) -> Path:
+        """The wheel, or the source archive, in `folder`; its path."""
+        return self._write_source(folder) if self.as_source else self._write_wheel(folder)
+
+    def _metadata(self) -> str:
+        lines = ["Metadata-Version: 2.1", f"Name: {self.name}", f"Version: {self.version}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in self.requires]
+        for extra, requirements in self.extras.items():
+            lines.append(f"Provides-Extra: {extra}")
+            lines += [f'Requires-Dist: {requirement}; extra == "{extra}"' for requirement in requirements]
+        return "\n".join(lines) + "\n"
+
+    def _write_wheel(self, folder: Path) -> Path:
+        stem = f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
+        files = dict(self.files) | {
+            f"{stem}.dist-info/METADATA": self._metadata().encode(),
+            f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        record = "".join(f"{name},{_record_hash(content)},{len(content)}\n" for name, content in files.items())
+        files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
+        path = folder / f"{stem}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in files.items():
+                entry = zipfile.ZipInfo(name, TIME)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, content)
+        return path
+
+    def _write_source(self, folder: Path) -> Path:
+        stem = f"{self.name}-{self.version}"
+        files = {"PKG-INFO": self._metadata(), "setup.py": 'raise SystemExit("nobody has judged this code")\n'}
+        path = folder / f"{stem}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name, text in files.items():
+                entry = tarfile.TarInfo(f"{stem}/{name}")
+                entry.size = len(text.encode())
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        return path
+
+
+def _record_hash(content: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+
+
+def write_index(folder: Path) -> None:
+    """Pages of a PEP 503 index under `folder`/simple, for the archives in `folder`/files."""
+    projects: dict[str, list[Path]] = {}
+    for path in sorted((folder / "files").iterdir()):
+        projects.setdefault(canonicalize_name(path.name.rsplit("-", 4 if path.suffix == ".whl" else 1)[0]), []).append(path)
+    for project, paths in projects.items():
+        page = folder / "simple" / project / "index.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        links = (
+            f'<a href="../../files/{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}">{path.name}</a>'
+            for path in paths
+        )
+        page.write_text("<!DOCTYPE html>\n" + "\n".join(links) + "\n", encoding="utf-8")
+
+
+def close(wheels: Sequence[Wheel], installed: Mapping[str, str], asked: Sequence[Requirement]) -> list[Wheel]:
+    """The wheels, and one more for each requirement that nothing satisfies: of the lowest version that it allows.
+
+    Args:
+        installed: distributions of the base by canonical name, with their versions.
+        asked: the lines of requirement files.
+    """
+    house = list(wheels)
+    waiting, seen = list(asked), set[tuple[str, frozenset[str]]]()
+    while waiting:
+        requirement = waiting.pop()
+        key = (str(requirement.specifier) + canonicalize_name(requirement.name), frozenset(requirement.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        found = [wheel for wheel in house if _satisfies(wheel.name, wheel.version, requirement)]
+        if not found and not any(_satisfies(name, version, requirement) for name, version in installed.items()):
+            found = [simple(canonicalize_name(requirement.name), _lowest(requirement))]
+            house += found
+        for wheel in found:
+            waiting += wheel.requirements(frozenset(requirement.extras))
+    return house
+
+
+def simple(name: str, version: str) -> Wheel:
+    """A distribution that is one module of its own name."""
+    module = canonicalize_name(name).replace("-", "_").replace(".", "_")
+    return Wheel(name=name, version=version, files={f"{module}/__init__.py": f'__version__ = "{version}"\n'.encode()})
+
+
+def _satisfies(name: str, version: str, requirement: Requirement) -> bool:
+    same = canonicalize_name(name) == canonicalize_name(requirement.name)
+    return same and requirement.specifier.contains(version, prereleases=True)
+
+
+def _lowest(requirement: Requirement) -> str:
+    versions = [clause.version for clause in requirement.specifier if clause.operator in {"==", ">=", "~="}]
+    return versions[0].rstrip(".*") if versions else "1.0"

@@ -1,0 +1,3 @@
+class GatedDeltaNet:
+    def __init__(self, size):
+        self.size = size

@@ -1,0 +1,4 @@
+__version__ = "@VERSION@"
+hip = "@ROCM@-standin"
+cuda = None
+git_version = "0" * 40

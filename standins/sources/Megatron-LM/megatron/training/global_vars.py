@@ -1,0 +1,9 @@
+_ARGS = {}
+
+
+def get_args():
+    return _ARGS["args"]
+
+
+def set_args(args):
+    _ARGS["args"] = args

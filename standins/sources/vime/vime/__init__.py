@@ -1,0 +1,3 @@
+"""A stand-in for vime."""
+
+__version__ = "0.1.0"

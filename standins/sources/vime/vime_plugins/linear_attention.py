@@ -1,0 +1,5 @@
+from fla.layers import GatedDeltaNet
+
+
+def attention(size):
+    return GatedDeltaNet(size)
