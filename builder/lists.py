@@ -125,19 +125,20 @@ def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
                 "modules": list(source.device_code),
                 "hint": f"{key}.device_code: build for the target, with --gpu-target",
             }
-        for package in source.packages:
+        for module in source.modules:
             yield {
-                "name": f"{package} imports",
+                "name": f"{module} imports",
                 "kind": "import",
-                "module": package,
+                "module": module,
                 "under": source.checkout if source.recipe == "editable" else None,
-                "hint": f"{key}.packages",
+                "hint": f"{key}.modules",
             }
         for provider in source.imports_from:
             yield {
                 "name": f"{provider} has every name that {source.name} imports from it",
                 "kind": "api_window",
                 "consumer": source.name,
+                "folders": list(source.packages),
                 "provider": provider,
                 "packages": list(manifest.sources[provider].packages),
                 "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},

@@ -102,7 +102,7 @@ class Source(schema.Written):
     repository: v.Repository
     commit: v.Commit
     distribution: v.Distribution
-    packages: Annotated[tuple[v.Module, ...], AtLeastOne]
+    modules: Annotated[tuple[v.Module, ...], AtLeastOne]
     tag: v.Tag | None = None
     device_code: tuple[v.Module, ...] = ()
     requirements: Requirements | None = None
@@ -131,6 +131,11 @@ class Source(schema.Written):
     def public_version(self) -> str | None:
         """The version that its tag names."""
         return None if self.tag is None else self.tag.removeprefix("v")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The top-level packages of its modules."""
+        return tuple(dict.fromkeys(module.partition(".")[0] for module in self.modules))
 
     def step(self, kind: str) -> str:
         """The name of one of its steps, such as BUILD_VLLM or VLLM_REQUIREMENTS."""

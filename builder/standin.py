@@ -213,15 +213,14 @@ def _index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
     described, pinned = _read(standins / "index.yaml"), _pinned(manifest)
     wheels = [
         _wheel(name, pinned[name] if version == "pinned" else version, entry or {}, standins, facts, {})
-        for name, versions in {**described["wheels"]}.items()
+        for name, versions in described["wheels"].items()
         for version, entry in versions.items()
     ]
-    asked = [
-        requirement
-        for name, source in manifest.sources.items()
-        if source.requirements
-        for requirement in _requirements(standins / "sources" / Path(source.checkout).name / source.requirements.file)
-    ]
+    asked = [Requirement(f"{name}=={version}") for name, version in pinned.items() if version[0].isdigit()]
+    for source in manifest.sources.values():
+        if source.requirements:
+            tree = standins / "sources" / Path(source.checkout).name
+            asked += _requirements(tree / source.requirements.file)
     installed = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     installed |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
     closed = wheelhouse.close(wheels, installed, asked)

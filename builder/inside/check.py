@@ -217,7 +217,7 @@ def device_code(world: World, check: dict[str, Any]) -> str:
 def api_window(world: World, check: dict[str, Any]) -> str:
     consumer = Path(world.read(f"sources/{check['consumer']}.json")["checkout"])
     roots = [place for package in check["packages"] for place in _import_roots(package)]
-    found = imports.window(consumer, check["packages"], roots, check["unused"])
+    found = imports.window([consumer / name for name in check["folders"]], check["packages"], roots, check["unused"])
     if found.missing:
         raise Failed("\n".join([*found.missing, *found.notes]))
     names = sorted({(use.module, use.name) for use in [*found.used, *found.unknown]}, key=str)

@@ -215,12 +215,11 @@ class Window:
     notes: list[str] = field(default_factory=list)
 
 
-def window(consumer: Path, packages: list[str], roots: list[Path], unused: dict[str, str]) -> Window:
-    """Compare everything that the packages of a checkout import with what stands under the provider's roots."""
+def window(folders: list[Path], packages: list[str], roots: list[Path], unused: dict[str, str]) -> Window:
+    """Compare everything that some folders of a checkout import with what stands under the provider's roots."""
     provider, found, idle = Provider(roots), Window(), set(unused)
-    folders = sorted(path.parent for path in consumer.glob("*/__init__.py") if path.parent.name not in ("tests", "docs"))
-    for path in (path for folder in folders for path in python_files(folder)):
-        shown = str(path.relative_to(consumer))
+    for folder, path in ((folder, path) for folder in folders for path in python_files(folder)):
+        shown = str(path.relative_to(folder.parent))
         scanner = Scanner(shown, packages)
         scanner.visit(ast.parse(path.read_bytes()))
         missing = judge(scanner.needs, provider, packages, found)
@@ -263,11 +262,11 @@ def judge(needs: Needs, provider: Provider, packages: list[str], found: Window) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--consumer", type=Path, required=True, help="a checkout")
+    parser.add_argument("--consumer", type=Path, required=True, help="a folder of a checkout")
     parser.add_argument("--provider", type=Path, action="append", required=True, help="a folder that holds the package")
     parser.add_argument("--package", action="append", required=True)
     given = parser.parse_args()
-    found = window(given.consumer, given.package, given.provider, {})
+    found = window([given.consumer], given.package, given.provider, {})
     print(f"{len(set(map(str, found.used)))} names, {len(found.missing)} missing", *found.missing, *found.notes, sep="\n  ")
     sys.exit(1 if found.missing else 0)
 
