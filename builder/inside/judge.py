@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -118,6 +119,8 @@ def read_plan(path: Path) -> list[Item]:
         report = json.loads(path.read_text("utf-8"))
         if report["version"] not in ("0", "1"):
             raise Fault(f"pip's report is of the unknown version {report['version']!r}")
+        if not isinstance(report["install"], list):
+            raise Fault("pip's report has no list of installs")
         return [_item(entry) for entry in report["install"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Fault(f"pip's report cannot be judged: {type(error).__name__}: {error}") from error
@@ -176,8 +179,8 @@ def about(name: str, planned: dict[str, Item]) -> tuple[str, list[Requirement]]:
 class Judge:
     """One step's policy, and the seal that it may not break."""
 
-    def __init__(self, root: Path, step: str) -> None:
-        self.root, self.step = root, step
+    def __init__(self, root: Path, step: str, scratch: Path) -> None:
+        self.root, self.step, self.scratch = root, step, scratch
         self.policy = json.loads((root / "policy.json").read_text("utf-8"))
         self.rules = self.policy["steps"][step]
         self.sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
@@ -201,9 +204,172 @@ class Judge:
         """Ask pip what it would install, and refuse what the policy forbids."""
         if not wanted:
             return []
-        done, plan = self.dry_run(wanted, *options, "--constraint", self.constraints())
+        held = self.scratch / "constraints.txt"
+        held.write_text(self.constraints(), encoding="utf-8")
+        done, plan = self.dry_run(wanted, *options, f"--constraint={held}")
         if plan is None:
             raise Fault(*self.conflicts(wanted), "pip finds no plan:\n" + tail(done))
         chains = {canonicalize_name(requirement.name): chain for requirement, chain in reversed(asks(wanted, plan))}
         refuse([self.message(item, chains, *fault) for item in plan for fault in [self.against(item)] if fault])
         return plan
+
+    def dry_run(self, wanted: list[Wanted], *options: str) -> tuple[str, list[Item] | None]:
+        """Let pip plan; its message and, where it found one, the plan come back."""
+        lines, report = self.scratch / "lines.txt", self.scratch / "report.json"
+        lines.write_text("".join(f"{line.requirement}\n" for line in wanted), encoding="utf-8")
+        report.unlink(missing_ok=True)
+        done = self.pip("install", "--dry-run", f"--report={report}", *self.binary, *options, f"--requirement={lines}")
+        return done.stdout, None if done.returncode else read_plan(report)
+
+    def pip(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run pip where no folder's content can be imported, with both streams as one text."""
+        command = [sys.executable, "-m", "pip", *arguments]
+        return subprocess.run(
+            command, cwd=self.scratch, env=self.environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+
+    def constraints(self) -> str:
+        """Join what the seal, the policy and the overrides hold fast."""
+        lines = [f"{name}{rule['version']}" for name, rule in self.policy["constraints"].items()]
+        lines += [f"{name}=={rule['version']}" for name, rule in self.policy["overrides"].items()]
+        return (self.root / "constraints.txt").read_text("utf-8") + "".join(f"{line}\n" for line in lines)
+
+    def against(self, item: Item) -> tuple[str, str] | None:
+        """Find the rule that an item breaks: what is wrong, and the place in the manifest."""
+        here, name = self.rules["where"], item.name
+        if sealed := self.sealed.get(name):
+            return f"would replace the sealed {name} {sealed['version']}", here
+        for provided, rule in self.policy["provided"].items():
+            if canonicalize_name(provided) == name:
+                return f"is built here from the source {rule['source']}", f"{here} or {rule['where']}"
+        for glob, rule in self.policy["forbidden"].items():
+            if fnmatchcase(name, glob.lower()):
+                return f"is forbidden as {glob}: {rule['reason']}", f"{here} or {rule['where']}"
+        if name in FAMILY:
+            return "is of torch's family, and the base has none: every public one is a CUDA build", here
+        try:
+            dist = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            return None
+        old = f"would replace {name} {dist.version}, which has no RECORD, so pip cannot uninstall it"
+        return None if dist.read_text("RECORD") else (f"{old}: name it under `removed`", "removed")
+
+    def message(self, item: Item, chains: dict[str, str], reason: str, where: str) -> str:
+        asked = chains.get(item.name, "nobody that pip names asks for it")
+        return f"{item.name} {item.version} {reason}\n    {asked}\n    change {self.policy['manifest']}, {where}"
+
+    def conflicts(self, wanted: list[Wanted]) -> list[str]:
+        """Plan once more without constraints, and list who asks for what they exclude."""
+        _, plan = self.dry_run(wanted)
+        planned = {item.name: item.version for item in plan or []}
+        held = {name: (f"=={rule['version']}", f"the base has {name} {rule['version']}", self.rules["where"])
+                for name, rule in self.sealed.items()}
+        for key, sign in (("constraints", ""), ("overrides", "==")):
+            for name, rule in self.policy[key].items():
+                version = sign + rule["version"]
+                held[canonicalize_name(name)] = version, f"{key} hold {name}{version}", f"{self.rules['where']} or {rule['where']}"
+        faults = []
+        for requirement, chain in asks(wanted, plan or []):
+            name = canonicalize_name(requirement.name)
+            if name in held and not agree(requirement.specifier, held[name][0], planned.get(name)):
+                _, what, where = held[name]
+                faults.append(f"{chain}, but {what}\n    change {self.policy['manifest']}, {where}")
+        return list(dict.fromkeys(faults))
+
+    def install(self, plan: list[Item]) -> None:
+        """Install a judged plan and nothing else: each by name, version and hash."""
+        if plan:
+            exact = self.scratch / "exact.txt"
+            lines = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}\n" for item in plan]
+            exact.write_text("".join(lines), encoding="utf-8")
+            done = self.pip("install", "--no-deps", "--require-hashes", *self.binary, f"--requirement={exact}")
+            refuse([f"pip did not install the judged plan:\n{tail(done.stdout)}"] if done.returncode else [])
+
+    def run(self) -> int:
+        """Judge and install the step's overrides, then the rest; keep the plan."""
+        for key in self.unheard:
+            print(f"judge: {self.step}: {key} of the machine's configuration is not used here")
+        wanted, overrides = self.wanted()
+        first = self.plan(overrides, "--no-deps")
+        self.install(first)
+        rest = self.plan(wanted)
+        self.install(rest)
+        chains = {canonicalize_name(requirement.name): chain
+                  for requirement, chain in reversed(asks([*overrides, *wanted], [*first, *rest]))}
+        kept = [{"name": item.name, "version": item.version, "url": bare(item.url), "sha256": item.sha256,
+                 "requested_by": chains.get(item.name)} for item in [*first, *rest]]
+        path = self.root / "plans" / f"{self.step}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"schema": 1, "step": self.step, "distributions": kept}), encoding="utf-8")
+        return len(kept)
+
+
+def agree(asked: SpecifierSet, held: str, planned: str | None) -> bool:
+    """Whether a requirement and a constraint can both hold; for a range, whether the free plan keeps it."""
+    if held.startswith("==") and not held.endswith("*"):
+        return asked.contains(held[2:], prereleases=True)
+    return not str(asked) or planned is None or SpecifierSet(held).contains(planned, prereleases=True)
+
+
+def tail(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.startswith(("Requirement already", "Collecting"))]
+    return "\n".join(f"    {line}" for line in lines[-TAIL:])
+
+
+def remove(root: Path, names: list[str], optional: list[str]) -> int:
+    """Remove distributions of the base, also those that pip cannot uninstall."""
+    sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
+    refuse([f"{name} is sealed" for name in [*names, *optional] if canonicalize_name(name) in sealed])
+    found = {name: list(metadata.distributions(name=name)) for name in [*names, *optional]}
+    refuse([f"{name} is not installed: take it out of `removed`, or say optional"
+            for name in names if not found[name]])
+    environment, _ = pip_environment()
+    for name, copies in found.items():
+        for copy in copies:
+            if copy.read_text("RECORD") is None:
+                remove_by_hand(copy)
+                continue
+            command = [sys.executable, "-m", "pip", "uninstall", "--yes", name]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            refuse([f"{name}: {done.stderr.strip()}"] if done.returncode else [])
+    return sum(map(len, found.values()))
+
+
+def remove_by_hand(dist: metadata.Distribution) -> None:
+    """Delete a copy without RECORD: its metadata, and the modules that no other distribution has."""
+    folder, name = Path(str(dist.locate_file(""))), canonicalize_name(dist.metadata["Name"])
+    own = re.findall(r"^\w+$", dist.read_text("top_level.txt") or "", re.MULTILINE) or [name.replace("-", "_")]
+    others = [other for other in metadata.distributions() if canonicalize_name(other.metadata["Name"]) != name]
+    taken = {file.parts[0].partition(".")[0] for other in others for file in other.files or []}
+    for path in folder.iterdir():
+        is_metadata = path.suffix in (".dist-info", ".egg-info") and not (path / "RECORD").exists()
+        if is_metadata and canonicalize_name(path.stem.partition("-")[0]) == name:
+            pass
+        elif path.name.partition(".")[0] not in set(own) - taken or is_metadata:
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        print(f"judge: removed {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=("install", "remove"))
+    parser.add_argument("names", nargs="*", help="the step to install, or the distributions to remove")
+    parser.add_argument("--optional", nargs="*", default=[])
+    parser.add_argument("--root", type=Path, default=Path("/opt/vime-image"))
+    given = parser.parse_intermixed_args()
+    step = given.names[0] if given.command == "install" else "remove"
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            if given.command == "install":
+                count = Judge(given.root, step, Path(scratch)).run()
+            else:
+                count = remove(given.root, given.names, given.optional)
+    except Fault as fault:
+        sys.exit("\n".join(f"judge: {step}: {line}" for line in fault.args))
+    print(f"judge: {step}: {count} distributions {'installed as judged' if given.command == 'install' else 'removed'}")
+
+
+if __name__ == "__main__":
+    main()
