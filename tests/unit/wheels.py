@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import compileall
 import ensurepip
 import hashlib
 import io
@@ -104,6 +105,7 @@ def pip_files(folder: Path, version: str) -> Path:
         wheel = next(target.glob("pip-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
+    compileall.compile_dir(target, quiet=2)  # the environments share it, and start it often
     return target
 
 
