@@ -198,10 +198,8 @@ def test_an_ordinary_distribution_may_be_replaced(step: Step) -> None:
 
 
 def test_an_override_is_installed_without_dependencies_and_serves_its_dependants(step: Step) -> None:
-    text = "opencv>=4.13\nuser-of-opencv\n"
-    assert step.install(text) == {"opencv": "4.11.0", "user-of-opencv": "1.0"}
-    assert step.image.version("numpy") is None
-    assert step.install(text) == {}
+    assert step.install("opencv>=4.13\n") == {"opencv": "4.11.0"}
+    assert step.install("opencv>=4.13\nuser-of-opencv\n") == {"user-of-opencv": "1.0", "numpy": "1.26.4"}
 
 
 def test_a_line_for_another_platform_brings_no_override(step: Step) -> None:
@@ -323,7 +321,7 @@ def test_both_known_reports_are_read(tmp_path: Path, version: str) -> None:
     (tmp_path / "report.json").write_text(report(version=version))
     (item,) = judge.read_plan(tmp_path / "report.json")
     assert (item.name, item.version, item.sha256) == ("a-b", "1.0", "0" * 64)
-    assert judge.bare(item.url) == "https://host.invalid/a.whl"
+    assert item.url == "https://host.invalid/a.whl"
 
 
 @pytest.mark.parametrize(
@@ -339,13 +337,13 @@ def test_both_known_reports_are_read(tmp_path: Path, version: str) -> None:
 def test_a_report_that_is_not_understood_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "report.json").write_text(text)
-    with pytest.raises(judge.Fault, match="pip's report|no sha256"):
+    with pytest.raises(judge.Fault, match="pip's report cannot be judged"):
         judge.read_plan(tmp_path / "report.json")
 
 
 def test_a_chain_follows_extras_and_what_is_installed() -> None:
-    wanted = [judge.Wanted(judge.Requirement("a[x]"), "f:1")]
-    needs = tuple(map(judge.Requirement, ["b>1; extra == 'x'", "c; extra == 'y'", "a[z]", "d; extra == 'z'"]))
+    wanted = [(judge.Requirement("a[x]"), "f:1")]
+    needs = [*map(judge.Requirement, ["b>1; extra == 'x'", "c; extra == 'y'", "a[z]", "d; extra == 'z'"])]
     plan = [judge.Item("a", "1.0", "", "", needs)]
     names = [requirement.name for requirement, _ in judge.asks(wanted, plan)]
     assert names == ["a", "b", "a", "a", "d"]
