@@ -21,14 +21,18 @@ from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.utils import canonicalize_name
 
 # How pip reaches packages is the machine's affair, and kept.
-TRANSPORT = """cache-dir cert client-cert default-timeout find-links index-url keyring-provider no-cache-dir
-    no-index proxy retries timeout trusted-host""".split()
-# What pip chooses and where it puts it is the policy's; the machine's word on that is not heard, which is told.
-RESOLUTION = """abi break-system-packages build-constraint constraint dry-run extra-index-url force-reinstall
-    ignore-installed ignore-requires-python implementation no-binary no-build-isolation no-deps only-binary
-    platform pre prefer-binary prefix python-version require-hashes require-virtualenv requirement root target
-    upgrade upgrade-strategy user""".split()
-FAMILY = ("pytorch-triton", "pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
+TRANSPORT = (
+    "cache-dir", "cert", "client-cert", "default-timeout", "find-links", "index-url", "keyring-provider",
+    "no-cache-dir", "no-index", "proxy", "retries", "timeout", "trusted-host",
+)
+# What pip chooses and where it puts it is the policy's: the machine's word on that is not heard.
+RESOLUTION = (
+    "break-system-packages", "build-constraint", "constraint", "extra-index-url", "force-reinstall",
+    "ignore-installed", "ignore-requires-python", "no-binary", "no-build-isolation", "no-deps",
+    "only-binary", "platform", "pre", "prefer-binary", "prefix", "python-version", "require-hashes",
+    "require-virtualenv", "requirement", "root", "target", "upgrade", "upgrade-strategy", "user",
+)
+FAMILY = ("pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
 TAIL = 12  # lines of pip's own message that are shown
 Ask = tuple[Requirement, str]  # a requirement, and who asks for it
 
@@ -54,6 +58,14 @@ def refuse(faults: list[str]) -> None:
 
 def name_of(requirement: Requirement) -> str:
     return str(canonicalize_name(requirement.name))
+
+
+def parse(line: str) -> Requirement | None:
+    """Read a requirement that an index can answer; an address or a path is none."""
+    try:
+        return None if (need := Requirement(line)).url else need
+    except InvalidRequirement:
+        return None
 
 
 def applies(requirement: Requirement, extras: set[str]) -> bool:
@@ -84,13 +96,11 @@ def flatten(path: Path, root: Path, seen: tuple[Path, ...] = ()) -> tuple[list[A
             asked, faults = asked + more[0], faults + more[1]
         elif re.search(r"(?:^|\s)-", line):
             faults.append(f"{place}: option {line!r}: a requirement file may only name distributions")
+        elif line and (need := parse(line)):
+            asked.append((need, place))
         elif line:
-            try:
-                asked.append((Requirement(line), place))
-            except InvalidRequirement:
-                faults.append(f"{place}: {line!r} is not a name with a version, which is all that is installed")
-    addresses = [f"{place}: '{need}' comes from an address, which no hash pins" for need, place in asked if need.url]
-    return asked, faults + [fault for fault in addresses if fault not in faults]
+            faults.append(f"{place}: {line!r} is no name with a version: paths and addresses have no hash")
+    return asked, faults
 
 
 def pip(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
@@ -117,8 +127,8 @@ def read_plan(path: Path) -> list[Item]:
     """Read pip's report; whatever is not fully understood is refused."""
     try:
         report = json.loads(path.read_text("utf-8"))
-        if report["version"] not in ("0", "1") or not isinstance(report["install"], list):
-            raise ValueError(f"version {report['version']!r}")
+        known = report["version"] in ("0", "1") and isinstance(report["install"], list)
+        refuse([f"pip's report cannot be judged: version {report['version']!r}"] * (not known))
         return [read_item(entry["metadata"], entry["download_info"]) for entry in report["install"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Fault(f"pip's report cannot be judged: {type(error).__name__}: {error}") from error
@@ -146,8 +156,8 @@ def asks(lines: list[Ask], plan: list[Item]) -> list[Ask]:
             continue
         seen.add((name, *sorted(need.extras)))
         dist = installed(name)
-        found = (dist.version, [Requirement(text) for text in dist.requires or []]) if dist else ("", [])
-        version, children = planned.get(name, found)
+        there = (dist.version, [*map(Requirement, dist.requires or [])]) if dist else ("", [])
+        version, children = planned.get(name, there)
         children = [child for child in children if applies(child, need.extras)]
         queue += [(child, f"{name} {version} asks for {child}, {chain}") for child in children]
     return queue
@@ -162,24 +172,30 @@ class Judge:
         self.rules = self.policy["steps"][step]
         self.sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
         self.environment, self.unheard = pip_environment()
-        self.held: dict[str, tuple[str, str, str]] = {}  # name: version, by what, where
-        for key, sign, rules in (("seal", "==", self.sealed), ("constraints", "", self.policy["constraints"]),
-                                 ("overrides", "==", self.policy["overrides"])):
-            for name, rule in rules.items():
-                what = f"the base has {name} {rule['version']}" if key == "seal" else f"{key} hold {name}{sign}{rule['version']}"
-                where = self.rules["where"] + (f" or {rule['where']}" if "where" in rule else "")
-                self.held[str(canonicalize_name(name))] = sign + rule["version"], what, where
+        self.overrides = {
+            str(canonicalize_name(name)): {**rule, "version": f"=={rule['version']}"}
+            for name, rule in self.policy["overrides"].items()
+        }
+        self.held = {str(canonicalize_name(name)): rule for name, rule in self.policy["constraints"].items()}
+        self.held |= self.overrides
+
+    def change(self, *places: str) -> str:
+        return f"\n    change {self.policy['manifest']}, {' or '.join(places)}"
 
     def lines(self) -> tuple[list[Ask], list[Ask]]:
         """Read what the step asks for: its overrides at their versions, and the rest."""
         lines, faults = flatten(self.root / self.rules["file"], self.root)
         refuse(faults)
-        lines = [line for line in lines if name_of(line[0]) not in map(canonicalize_name, self.rules["without"])]
-        lines += [(Requirement(text), f"{self.policy['manifest']}, {self.rules['where']}") for text in self.rules["add"]]
-        overrides = {str(canonicalize_name(name)): f"{name}=={rule['version']}" for name, rule in self.policy["overrides"].items()}
-        exact = [(Requirement(overrides[name]), place) for need, place in lines
-                 if (name := name_of(need)) in overrides and applies(need, set())]
-        return exact, [line for line in lines if name_of(line[0]) not in overrides]
+        without = {canonicalize_name(name) for name in self.rules["without"]}
+        place = f"{self.policy['manifest']}, {self.rules['where']}"
+        lines += [(Requirement(text), place) for text in self.rules["add"]]
+        exact, rest = [], []
+        for need, place in lines:
+            if (name := name_of(need)) in self.overrides and applies(need, set()):
+                exact.append((Requirement(name + self.overrides[name]["version"]), place))
+            elif name not in {*without, *self.overrides}:
+                rest.append((need, place))
+        return exact, rest
 
     def pip_install(self, lines: list[str], *options: str) -> tuple[int, str]:
         """Run `pip install` on lines: its exit code and its last words."""
@@ -194,56 +210,63 @@ class Judge:
         """Let pip plan: its plan where it found one, and its last words."""
         report = self.scratch / "report.json"
         report.unlink(missing_ok=True)
-        code, words = self.pip_install([str(need) for need, _ in lines], "--dry-run", f"--report={report}", *options)
+        needs = [str(need) for need, _ in lines]
+        code, words = self.pip_install(needs, "--dry-run", f"--report={report}", *options)
         return None if code else read_plan(report), words
 
     def install(self, lines: list[Ask], *options: str) -> list[dict[str, str]]:
         """Judge what pip would install for the lines, and install that: name, version and hash."""
-        if not lines:
-            return []
-        held = self.scratch / "constraints.txt"
-        ours = [f"{name}{held[0]}" for name, held in self.held.items() if name not in self.sealed]
-        held.write_text((self.root / "constraints.txt").read_text("utf-8") + "\n".join(ours), encoding="utf-8")
-        plan, words = self.dry_run(lines, f"--constraint={held}", *options)
+        constraints = self.scratch / "constraints.txt"
+        held = [name + rule["version"] for name, rule in self.held.items()]
+        text = "\n".join([(self.root / "constraints.txt").read_text("utf-8"), *held])
+        constraints.write_text(text, encoding="utf-8")
+        plan, words = self.dry_run(lines, f"--constraint={constraints}", *options) if lines else ([], "")
         if plan is None:
             raise Fault(*self.conflicts(lines), f"pip finds no plan:\n    {words}")
         chains = {name_of(need): chain for need, chain in reversed(asks(lines, plan))}
-        refuse([f"{item.name} {item.version} {fault}\n    {chains.get(item.name)}\n    change {self.policy['manifest']}, {where}"
-                for item in plan for fault, where in self.against(item)])
-        exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
-        code, words = self.pip_install(exact, "--no-deps", "--require-hashes") if plan else (0, "")
-        refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
+        refuse([f"{item.name} {item.version} {fault}\n    {chains.get(item.name)}{self.change(*places)}"
+                for item in plan for fault, *places in self.against(item)])
+        self.install_exactly(plan)
         return [{"name": item.name, "version": item.version, "url": item.url, "sha256": item.sha256,
                  "requested_by": chains.get(item.name, "")} for item in plan]
 
-    def against(self, item: Item) -> Iterator[tuple[str, str]]:
-        """Find the rules that an item breaks: what is wrong, and the place in the manifest."""
+    def install_exactly(self, plan: list[Item]) -> None:
+        exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
+        code, words = self.pip_install(exact, "--no-deps", "--require-hashes") if plan else (0, "")
+        refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
+
+    def against(self, item: Item) -> Iterator[tuple[str, ...]]:
+        """Find the rules that an item breaks: what is wrong, and the places in the manifest."""
         here, name, old = self.rules["where"], item.name, installed(item.name)
-        if name in self.sealed:
-            yield f"would replace the sealed {name} {self.sealed[name]['version']}", here
+        if sealed := self.sealed.get(name):
+            yield f"would replace the sealed {name} {sealed['version']}", here
         elif name in FAMILY:
             yield "is of torch's family, and the base has none: the public ones are CUDA builds", here
         for provided, rule in self.policy["provided"].items():
             if canonicalize_name(provided) == name:
-                yield f"is built here from the source {rule['source']}", f"{here} or {rule['where']}"
+                yield f"is built here from the source {rule['source']}", here, rule["where"]
         for glob, rule in self.policy["forbidden"].items():
-            if fnmatchcase(name, glob.lower().replace("_", "-")):
-                yield f"is forbidden as {glob}: {rule['reason']}", f"{here} or {rule['where']}"
+            if fnmatchcase(name, canonicalize_name(glob)):
+                yield f"is forbidden as {glob}: {rule['reason']}", here, rule["where"]
         if old and not old.read_text("RECORD"):
             yield f"would replace {name} {old.version}, which has no RECORD, so pip cannot uninstall it", "removed"
 
     def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""
         plan = self.dry_run(lines)[0] or []
-        free = {item.name: item.version for item in plan}
-        faults = {}
+        free, here, faults = {item.name: item.version for item in plan}, self.rules["where"], []
         for need, chain in asks(lines, plan):
-            spec, what, where = self.held.get(name_of(need), ("", "", ""))
-            # A range excludes no version by itself: there the free plan tells whether it was kept.
-            exact, kept = spec.removeprefix("=="), SpecifierSet(spec).contains(free.get(name_of(need), ""))
-            if spec and not (need.specifier.contains(exact, prereleases=True) if spec.startswith("==") else kept):
-                faults[f"{chain}, but {what}\n    change {self.policy['manifest']}, {where}"] = None
-        return list(faults)
+            name, specifier = name_of(need), need.specifier
+            if (sealed := self.sealed.get(name)) and not specifier.contains(sealed["version"], prereleases=True):
+                faults.append(f"{chain}, but the base has {name} {sealed['version']}{self.change(here)}")
+            if (rule := self.held.get(name)) and str(specifier):
+                # A range by itself excludes nothing: there the free plan tells whether it was kept.
+                exact = rule["version"].removeprefix("==")
+                kept = SpecifierSet(rule["version"]).contains(free.get(name, ""), prereleases=True)
+                if not (kept if exact == rule["version"] else specifier.contains(exact, prereleases=True)):
+                    where = self.change(here, rule["where"])
+                    faults.append(f"{chain}, but the manifest holds {name}{rule['version']}{where}")
+        return list(dict.fromkeys(faults))
 
 
 def install(root: Path, step: str) -> int:
@@ -266,11 +289,12 @@ def remove(root: Path, names: list[str], optional: list[str]) -> int:
     copies = {name: list(metadata.distributions(name=name)) for name in [*names, *optional]}
     refuse([f"{name} is sealed" for name in copies if canonicalize_name(name) in sealed])
     refuse([f"{name} is not installed, and not optional" for name in names if not copies[name]])
-    for name, dist in [(name, dist) for name in copies for dist in copies[name]]:
+    for dist in [dist for found in copies.values() for dist in found]:
         if dist.read_text("RECORD"):
-            code, said = pip("uninstall", "--yes", name, environment=pip_environment()[0])
-            refuse([f"{name}: {said}"] * (code > 0))
-        for path in [] if dist.read_text("RECORD") else paths_of(dist):
+            code, said = pip("uninstall", "--yes", dist.metadata["Name"], environment=pip_environment()[0])
+            refuse([f"pip uninstall: {said}"] * (code > 0))
+            continue
+        for path in paths_of(dist):
             print(f"judge: remove: {path}")
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return sum(map(len, copies.values()))
@@ -298,7 +322,7 @@ def main() -> None:
     given = parser.parse_intermixed_args()
     step, root = "remove" if given.command == "remove" else given.names[0], given.root.resolve()
     try:
-        count = install(root, step) if given.command == "install" else remove(root, given.names, given.optional)
+        count = remove(root, given.names, given.optional) if step == "remove" else install(root, step)
     except Fault as fault:
         sys.exit("\n".join(f"judge: {step}: {line}" for line in fault.args))
     print(f"judge: {step}: {count} distributions, done")

@@ -211,9 +211,9 @@ def test_a_line_for_another_platform_brings_no_override(step: Step) -> None:
     ("line", "says"),
     [
         ("modern", "modern 1.0 asks for numpy>=2, requirements/vllm/rocm.txt:1 asks for modern, "
-                   "but constraints hold numpy==1.26.4"),
+                   "but the manifest holds numpy==1.26.4"),
         ("newarrow", "newarrow 1.0 asks for pyarrow>=26, requirements/vllm/rocm.txt:1 asks for newarrow, "
-                     "but constraints hold pyarrow<26"),
+                     "but the manifest holds pyarrow<26"),
     ],
 )
 def test_a_conflict_with_a_constraint_names_both_sides(step: Step, line: str, says: str) -> None:
