@@ -28,7 +28,6 @@ NOBODY = "and nothing provides such a module"
 
 
 def refuse(step: str, faults: list[str]) -> None:
-    """End with every fault, a line each, where there is one."""
     if faults:
         sys.exit("\n".join(f"seal: {step}: {fault}" for fault in faults))
 
@@ -36,12 +35,13 @@ def refuse(step: str, faults: list[str]) -> None:
 def files_of(name: str) -> list[tuple[str, str]]:
     """List path and hash of what RECORD names; without RECORD, of all that lies under the modules."""
     dist = metadata.distribution(name)
-    rows = [(dist.locate_file(row[0]), row[1]) for row in csv.reader((dist.read_text("RECORD") or "").splitlines())]
-    tops = [] if rows else [dist.locate_file(top) for top in (dist.read_text("top_level.txt") or "").split()]
-    for top in map(Path, map(str, tops)):
-        rows += [(path, "") for path in (top.with_suffix(".py"), *top.rglob("*")) if path.is_file()]
+    record = csv.reader((dist.read_text("RECORD") or "").splitlines())
+    rows = [(str(dist.locate_file(row[0])), row[1]) for row in record]
+    for top in [] if rows else (dist.read_text("top_level.txt") or "").split():
+        path = Path(str(dist.locate_file(top)))
+        rows += [(str(file), "") for file in (path.with_suffix(".py"), *path.rglob("*")) if file.is_file()]
     # Python writes .pyc files anew whenever it likes: they are nobody's change.
-    return [(os.path.normpath(str(path)), digest) for path, digest in rows if not str(path).endswith(".pyc")]
+    return [(os.path.normpath(path), digest) for path, digest in rows if not path.endswith(".pyc")]
 
 
 def state(path: str) -> list[Any] | None:
@@ -64,13 +64,10 @@ def changes(seal: dict[str, Any]) -> list[str]:
     lines = []
     for name, sealed in seal["distributions"].items():
         title = f"{name} {sealed['version']}"
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            lines.append(f"{title}: the distribution is gone")
-            continue
-        if version != sealed["version"]:
-            lines.append(f"{name}: replaced {sealed['version']} -> {version}")
+        dist = next(iter(metadata.distributions(name=name)), None)
+        if not dist or dist.version != sealed["version"]:
+            gone = f"{title}: the distribution is gone"
+            lines.append(f"{name}: replaced {sealed['version']} -> {dist.version}" if dist else gone)
             continue
         pairs = [(file[0], state(file[0])) for file in sealed["files"] if state(file[0]) != file]
         found = [f"{title}: file {'changed' if now else 'missing'}: {path}" for path, now in pairs]
@@ -82,19 +79,21 @@ def changes(seal: dict[str, Any]) -> list[str]:
 
 def rehash(seal: dict[str, Any]) -> list[str]:
     """List the sealed files whose bytes are not those of RECORD; reads every file."""
-    rows = [(name, *row) for name in seal["distributions"] for row in files_of(name)]
-    rows = [row for row in rows if row[2] and Path(row[1]).exists() and digest(row[1], row[2]) != row[2]]
-    return [f"{name}: not the bytes of its RECORD: {path}" for name, path, _ in rows]
+    lines = []
+    for name in seal["distributions"]:
+        for path, (algorithm, _, wanted) in ((path, text.partition("=")) for path, text in files_of(name)):
+            if wanted and (file := Path(path)).exists() and digest(file, algorithm) != wanted:
+                lines.append(f"{name}: not the bytes of its RECORD: {path}")
+    return lines
 
 
-def digest(path: str, like: str) -> str:
-    """Hash a file in the notation and by the algorithm of a RECORD's `sha256=...`."""
-    algorithm, _, _ = like.partition("=")
+def digest(path: Path, algorithm: str) -> str:
+    """Hash a file as RECORD notes it; some are larger than the memory."""
     found = hashlib.new(algorithm)
-    with Path(path).open("rb") as file:
+    with path.open("rb") as file:
         while block := file.read(1 << 20):
             found.update(block)
-    return f"{algorithm}={base64.urlsafe_b64encode(found.digest()).decode().rstrip('=')}"
+    return base64.urlsafe_b64encode(found.digest()).decode().rstrip("=")
 
 
 def second_owners(names: list[str]) -> list[str]:
@@ -105,9 +104,8 @@ def second_owners(names: list[str]) -> list[str]:
     every = re.compile(MODULE.format("[^,/.]+"), re.MULTILINE)
     modules = {name for title in sealed for name in every.findall(texts[title])}.difference(NO_MODULES)
     ours = re.compile(MODULE.format("|".join(sorted(map(re.escape, modules))) or "(?!)"), re.MULTILINE)
-    owners: dict[str, list[str]] = {}
-    for module, title in sorted((module, title) for title in texts for module in set(ours.findall(texts[title]))):
-        owners.setdefault(module, []).append(title)
+    pairs = [(name, title) for title in sorted(texts) for name in set(ours.findall(texts[title]))]
+    owners = {module: [title for name, title in pairs if name == module] for module in sorted(modules)}
     message = "a second distribution owns the module {}: {}"
     return [message.format(name, ", ".join(titles)) for name, titles in owners.items() if len(titles) > 1]
 
@@ -133,21 +131,22 @@ def provider(name: str) -> str:
 
 def family_faults(names: list[str]) -> list[str]:
     """List why torch and its family are no ROCm build that fits together; read, never imported."""
-    versions = {canonicalize_name(dist.metadata["Name"]): dist.version for dist in metadata.distributions()}
     faults = []
     for name in (name for name in FAMILY if name in names):
-        title, fields = f"{name} {versions[name]}", version_fields(name)
+        title, fields = f"{name} {metadata.version(name)}", version_fields(name)
         if name == "torch" and not fields.get("hip"):
             faults.append(f"{title} is not a ROCm build: torch/version.py has no hip")
         if fields.get("cuda"):
             faults.append(f"{title} is a CUDA build: {name}/version.py has cuda = {fields['cuda']!r}")
         for need in map(Requirement, metadata.requires(name) or []):
-            present = versions.get(needed := canonicalize_name(need.name))
+            needed = canonicalize_name(need.name)
+            found = next(iter(metadata.distributions(name=needed)), None)
             # What the others need outside the family is for `pip check`, which is recorded.
             if (need.marker and not need.marker.evaluate({"extra": ""})) or "torch" not in (name, needed):
                 continue
-            if not present or not need.specifier.contains(present, prereleases=True):
-                faults.append(f"{title} requires {need}, but {needed} is {present or 'not installed'}")
+            if not found or not need.specifier.contains(found.version, prereleases=True):
+                version = found.version if found else "not installed"
+                faults.append(f"{title} requires {need}, but {needed} is {version}")
     return faults
 
 
@@ -156,8 +155,8 @@ def version_fields(name: str) -> dict[str, Any]:
     path = Path(str(metadata.distribution(name).locate_file(f"{name}/version.py")))
     body = ast.parse(path.read_text("utf-8") if path.exists() else "").body
     nodes = [node for node in body if isinstance(node, (ast.Assign, ast.AnnAssign))]
-    pairs = [(getattr(node, "target", None) or node.targets[0], node.value) for node in nodes]
-    return {ast.unparse(name): value.value for name, value in pairs if isinstance(value, ast.Constant)}
+    pairs = [(node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value) for node in nodes]
+    return {ast.unparse(key): value.value for key, value in pairs if isinstance(value, ast.Constant)}
 
 
 def main() -> None:
@@ -167,18 +166,21 @@ def main() -> None:
     parser.add_argument("--optional", nargs="*", default=[])
     parser.add_argument("--root", type=Path, default=Path("/opt/vime-image"))
     given = parser.parse_intermixed_args()
-    step, seal = "base", {"schema": 1, "distributions": {}, "pip_check": []}
+    seal: dict[str, Any] = {"schema": 1, "distributions": {}, "pip_check": []}
+    step = "base" if given.command == "create" else given.names.pop(0)
     if given.command != "create":
-        step, seal = given.names.pop(0), json.loads((given.root / "seal.json").read_text("utf-8"))
+        seal = json.loads((given.root / "seal.json").read_text("utf-8"))
         refuse(step, changes(seal))
-    sealed: dict[str, Any] = seal["distributions"]
+    sealed = seal["distributions"]
     if given.command != "check":
         names = resolve(step, given.names, given.optional)
         refuse(step, second_owners([*sealed, *names]))
         if given.command == "create":
             refuse(step, family_faults(names))
-            done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-            refuse(step, [f"pip check did not run: {done.stderr}"] * (done.returncode > 0 and not done.stdout))
+            command = [sys.executable, "-m", "pip", "check"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode and not done.stdout:
+                refuse(step, [f"pip check did not run: {done.stderr}"])
             seal["pip_check"] = done.stdout.splitlines() if done.returncode else []
         for name in names:
             files = [now for path, _ in files_of(name) if (now := state(path))]
