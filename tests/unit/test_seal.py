@@ -8,16 +8,15 @@ import json
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 import wheels
 from wheels import BASE, ROCM, SEALED, Image, Wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     Make = Callable[[Iterable[Wheel]], Image]
 
@@ -51,15 +50,20 @@ def refusal(image: Image, *arguments: str) -> str:
     return done.stderr
 
 
-def with_torch(version_py: str, **changes: tuple[str, ...]) -> list[Wheel]:
-    return [replace(TORCH, files={**TORCH.files, "torch/version.py": version_py}, **changes), *OTHERS]
+def with_torch(files: dict[str, str]) -> list[Wheel]:
+    return [replace(TORCH, files={**TORCH.files, **files}), *OTHERS]
 
 
 def test_records_version_record_and_files_of_each(sealed: Image) -> None:
     seal = sealed.read("seal.json")
     assert seal["schema"] == 1
     assert list(seal["distributions"]) == [
-        "amd-aiter", "rocm-sdk-core", "rocm-sdk-devel", "torch", "torchvision", "triton",
+        "amd-aiter",
+        "rocm-sdk-core",
+        "rocm-sdk-devel",
+        "torch",
+        "torchvision",
+        "triton",
     ]
     torch = seal["distributions"]["torch"]
     record = sealed.site / f"torch-{ROCM}.dist-info" / "RECORD"
@@ -131,7 +135,8 @@ def test_two_owners_of_one_module_are_refused(make: Make) -> None:
     other = Wheel("pytorch-triton-rocm", "3.4.0", (), {"triton/__init__.py": ""})
     told = refusal(make([*BASE, other]), "create", *SEALED)
     assert (
-        "seal: base: a second distribution owns the module triton: pytorch_triton_rocm-3.4.0, triton-3.7.0" in told
+        "seal: base: a second distribution owns the module triton: pytorch_triton_rocm-3.4.0, triton-3.7.0"
+        in told
     )
     assert "tests" not in told, "a folder that several projects ship by mistake is no module"
 
@@ -144,14 +149,16 @@ def test_two_owners_of_one_module_are_refused(make: Make) -> None:
         ("cuda: str = '13.0'\nhip = '7.14'\n", "is a CUDA build: torch/version.py has cuda = '13.0'"),
     ],
 )
-def test_a_torch_that_is_no_rocm_build_is_refused(
-    make: Make, version_py: str, says: str
-) -> None:
-    assert f"seal: base: torch {ROCM} {says}" in refusal(make(with_torch(version_py)), "create", *SEALED)
+def test_a_torch_that_is_no_rocm_build_is_refused(make: Make, version_py: str, says: str) -> None:
+    assert f"seal: base: torch {ROCM} {says}" in refusal(
+        make(with_torch({"torch/version.py": version_py})), "create", *SEALED
+    )
 
 
 def test_a_family_that_disagrees_by_its_fields_is_refused(make: Make) -> None:
-    vision = replace(BASE[1], files={"torchvision/__init__.py": "", "torchvision/version.py": "cuda = '13.0'\n"})
+    vision = replace(
+        BASE[1], files={"torchvision/__init__.py": "", "torchvision/version.py": "cuda = '13.0'\n"}
+    )
     told = refusal(make([TORCH, vision, *BASE[2:]]), "create", *SEALED)
     assert "torchvision 0.27.0+rocm7.14.0a20260608 is a CUDA build" in told
 
@@ -171,9 +178,7 @@ def test_a_family_that_disagrees_by_its_requirements_is_refused(make: Make) -> N
         ("rocm==7.14.0; extra == 'all'", None),
     ],
 )
-def test_torch_needs_what_it_requires(
-    make: Make, needs: str, says: str | None
-) -> None:
+def test_torch_needs_what_it_requires(make: Make, needs: str, says: str | None) -> None:
     image = make([replace(TORCH, requires=(needs,)), *OTHERS])
     if says:
         assert f"seal: base: torch {ROCM} {says}" in refusal(image, "create", *SEALED)
@@ -294,7 +299,10 @@ def test_rehash_finds_bytes_that_size_and_time_hide(sealed: Image) -> None:
     file.write_text("b\n")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert sealed.run("seal", "check", "S").returncode == 0
-    assert sealed.start("-c", code, PYTHONPATH=path).stdout == repr([f"torch: not the bytes of its RECORD: {file}"]) + "\n"
+    assert (
+        sealed.start("-c", code, PYTHONPATH=path).stdout
+        == repr([f"torch: not the bytes of its RECORD: {file}"]) + "\n"
+    )
 
 
 def test_thirty_thousand_files_take_less_than_half_a_second(make: Make) -> None:

@@ -51,8 +51,12 @@ class Wheel:
         module = self.stem.partition("-")[0]
         needs = "".join(f"Requires-Dist: {text}\n" for text in self.requires)
         texts = dict(self.files or {f"{module}/__init__.py": f"__version__ = {self.version!r}\n"})
-        texts[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n{needs}"
-        texts[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        texts[f"{info}/METADATA"] = (
+            f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n{needs}"
+        )
+        texts[f"{info}/WHEEL"] = (
+            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         found = {path: text.encode() for path, text in sorted(texts.items())}
         rows = [f"{path},sha256={_hash(content)},{len(content)}\n" for path, content in found.items()]
         return found | {f"{info}/RECORD": ("".join(rows) + f"{info}/RECORD,,\n").encode()}
@@ -84,7 +88,8 @@ def index(folder: Path, wheels: Iterable[Wheel]) -> str:
         page.mkdir(parents=True, exist_ok=True)
         content = wheel.archive()
         (page / wheel.file_name).write_bytes(content)
-        link = f'<a href="{wheel.file_name}#sha256={hashlib.sha256(content).hexdigest()}">{wheel.file_name}</a>\n'
+        digest = hashlib.sha256(content).hexdigest()
+        link = f'<a href="{wheel.file_name}#sha256={digest}">{wheel.file_name}</a>\n'
         pages[page.name] = pages.get(page.name, "<!DOCTYPE html>\n") + link
     for name, text in pages.items():
         (folder / name / "index.html").write_text(text, encoding="utf-8")
@@ -119,7 +124,9 @@ class Image:
 
     def environment(self) -> dict[str, str]:
         """This process's, without the machine's own pip configuration."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "PYTHON"))}
+        kept = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "PYTHON"))
+        }
         return kept | {"PIP_CONFIG_FILE": str(self.root / "pip.conf"), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -163,8 +170,16 @@ def image(folder: Path, pip: Path, wheels: Iterable[Wheel]) -> Image:
 
 # A base as it should be: torch of the ROCm family, sealed libraries, and one that nobody seals.
 BASE = (
-    Wheel("torch", ROCM, ("triton==3.7.0+gitb4e20bbe", "typing-extensions", "cupy; extra == 'cuda'"),
-          {"torch/__init__.py": "import torch_is_never_imported\n", "torch/version.py": HIP, "torch/lib/a.txt": "a\n"}),
+    Wheel(
+        "torch",
+        ROCM,
+        ("triton==3.7.0+gitb4e20bbe", "typing-extensions", "cupy; extra == 'cuda'"),
+        {
+            "torch/__init__.py": "import torch_is_never_imported\n",
+            "torch/version.py": HIP,
+            "torch/lib/a.txt": "a\n",
+        },
+    ),
     Wheel("torchvision", "0.27.0+rocm7.14.0a20260608", ("torch==2.12.0", "pillow")),
     Wheel("triton", "3.7.0+gitb4e20bbe"),
     Wheel("amd-aiter", "0.1.12", (), {"aiter/__init__.py": "", "tests/__init__.py": ""}),
