@@ -85,7 +85,7 @@ def flatten(path: Path, root: Path, seen: tuple[Path, ...] = ()) -> tuple[list[A
     asked: list[Ask] = []
     faults: list[str] = []
     text = ""
-    for number, raw in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+    for number, raw in enumerate([*path.read_text("utf-8-sig").splitlines(), ""], 1):
         text += re.sub(r"(^|\s)#.*$", "", raw)
         if text.endswith("\\"):
             text = text[:-1]
@@ -172,12 +172,15 @@ class Judge:
         self.rules = self.policy["steps"][step]
         self.sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
         self.environment, self.unheard = pip_environment()
-        self.overrides = {
-            str(canonicalize_name(name)): {**rule, "version": f"=={rule['version']}"}
-            for name, rule in self.policy["overrides"].items()
-        }
-        self.held = {str(canonicalize_name(name)): rule for name, rule in self.policy["constraints"].items()}
-        self.held |= self.overrides
+        here = self.rules["where"]
+        self.overrides = {str(canonicalize_name(name)): {**rule, "version": f"=={rule['version']}"}
+                          for name, rule in self.policy["overrides"].items()}
+        # What is not free: its version, what holds it, and where the manifest says so.
+        self.held = {name: [f"=={rule['version']}", f"the base has {name} {rule['version']}", here]
+                     for name, rule in self.sealed.items()}
+        for name, rule in {**self.policy["constraints"], **self.overrides}.items():
+            text = f"the manifest holds {name}{rule['version']}"
+            self.held[str(canonicalize_name(name))] = [rule["version"], text, here, rule["where"]]
 
     def change(self, *places: str) -> str:
         return f"\n    change {self.policy['manifest']}, {' or '.join(places)}"
@@ -217,20 +220,21 @@ class Judge:
     def install(self, lines: list[Ask], *options: str) -> list[dict[str, str]]:
         """Judge what pip would install for the lines, and install that: name, version and hash."""
         constraints = self.scratch / "constraints.txt"
-        held = [name + rule["version"] for name, rule in self.held.items()]
-        text = "\n".join([(self.root / "constraints.txt").read_text("utf-8"), *held])
+        text = "\n".join(name + version for name, (version, *_) in self.held.items())
         constraints.write_text(text, encoding="utf-8")
         plan, words = self.dry_run(lines, f"--constraint={constraints}", *options) if lines else ([], "")
         if plan is None:
             raise Fault(*self.conflicts(lines), f"pip finds no plan:\n    {words}")
         chains = {name_of(need): chain for need, chain in reversed(asks(lines, plan))}
+        found = [(item, *fault) for item in plan for fault in self.against(item)]
         refuse([f"{item.name} {item.version} {fault}\n    {chains.get(item.name)}{self.change(*places)}"
-                for item in plan for fault, *places in self.against(item)])
+                for item, fault, *places in found])
         self.install_exactly(plan)
         return [{"name": item.name, "version": item.version, "url": item.url, "sha256": item.sha256,
                  "requested_by": chains.get(item.name, "")} for item in plan]
 
     def install_exactly(self, plan: list[Item]) -> None:
+        """Install the judged bytes and nothing else."""
         exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
         code, words = self.pip_install(exact, "--no-deps", "--require-hashes") if plan else (0, "")
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
@@ -254,18 +258,15 @@ class Judge:
     def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""
         plan = self.dry_run(lines)[0] or []
-        free, here, faults = {item.name: item.version for item in plan}, self.rules["where"], []
+        free, faults = {item.name: item.version for item in plan}, []
         for need, chain in asks(lines, plan):
-            name, specifier = name_of(need), need.specifier
-            if (sealed := self.sealed.get(name)) and not specifier.contains(sealed["version"], prereleases=True):
-                faults.append(f"{chain}, but the base has {name} {sealed['version']}{self.change(here)}")
-            if (rule := self.held.get(name)) and str(specifier):
-                # A range by itself excludes nothing: there the free plan tells whether it was kept.
-                exact = rule["version"].removeprefix("==")
-                kept = SpecifierSet(rule["version"]).contains(free.get(name, ""), prereleases=True)
-                if not (kept if exact == rule["version"] else specifier.contains(exact, prereleases=True)):
-                    where = self.change(here, rule["where"])
-                    faults.append(f"{chain}, but the manifest holds {name}{rule['version']}{where}")
+            if (name := name_of(need)) in self.held and str(need.specifier):
+                held, what, *places = self.held[name]
+                if exact := re.fullmatch(r"==([^*,]+)", held):
+                    fits = need.specifier.contains(exact[1], prereleases=True)
+                else:  # a range excludes nothing by itself: the free plan tells whether it was kept
+                    fits = name not in free or SpecifierSet(held).contains(free[name], prereleases=True)
+                faults += [] if fits else [f"{chain}, but {what}{self.change(*places)}"]
         return list(dict.fromkeys(faults))
 
 

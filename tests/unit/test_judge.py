@@ -27,6 +27,8 @@ INDEX = (
     Wheel("torch", "2.13.0", ("nvidia-cublas",)),
     Wheel("nvidia-cublas", "13.0"),
     Wheel("wantsnew", "1.0", ("torch>2.12.0",)),
+    Wheel("triton", "3.7.0+gitb4e20bbe"),
+    Wheel("wantstriton", "1.0", ("triton",)),
     Wheel("indirect", "1.0", ("wantsnew",)),
     Wheel("wantscuda", "1.0", ("nvidia-cublas",)),
     Wheel("wantsvllm", "1.0", ("vllm",)),
@@ -167,12 +169,12 @@ def test_a_newer_torch_asked_for_by_a_dependency_is_refused_with_the_chain(step:
     assert WHERE in told
 
 
-def test_without_constraints_the_plan_itself_is_refused(step: Step) -> None:
-    """A seal whose constraints were lost protects all the same."""
-    step.image.write("constraints.txt", "")
-    told = step.refusal("wantsnew\n")
-    assert f"torch 2.13.0 would replace the sealed torch {ROCM}" in told
-    assert "wantsnew 1.0 asks for torch>2.12.0, requirements/vllm/rocm.txt:1 asks for wantsnew" in told
+def test_a_sealed_name_is_refused_also_where_pip_finds_it_missing(step: Step) -> None:
+    """The constraints let pip bring the very version; the index's copy is not the base's build."""
+    shutil.rmtree(step.image.site / "triton-3.7.0+gitb4e20bbe.dist-info")
+    told = step.refusal("wantstriton\nwantscuda\n")
+    assert "triton 3.7.0+gitb4e20bbe would replace the sealed triton 3.7.0+gitb4e20bbe" in told
+    assert f"wantstriton 1.0 asks for triton, {FILE}:1 asks for wantstriton" in told
     assert "nvidia-cublas 13.0 is forbidden as nvidia-*: a CUDA build" in told, "all refusals at once"
 
 
