@@ -1,7 +1,5 @@
 """Judge what pip would install, refuse what breaks the base, then install exactly the rest."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json
@@ -11,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
@@ -27,42 +25,30 @@ TRANSPORT = (
     "cache-dir", "cert", "client-cert", "default-timeout", "find-links", "index-url", "keyring-provider",
     "no-cache-dir", "no-index", "proxy", "retries", "timeout", "trusted-host",
 )
-# What pip chooses, and where it puts it, is the policy's; a machine's word on that is not heard.
+# What pip chooses and where it puts it is the policy's: the machine's word on that is not heard.
 RESOLUTION = (
     "break-system-packages", "build-constraint", "constraint", "extra-index-url", "force-reinstall",
     "ignore-installed", "ignore-requires-python", "no-binary", "no-build-isolation", "no-deps",
-    "only-binary", "pre", "prefer-binary", "prefix", "require-hashes", "require-virtualenv", "requirement",
-    "root", "target", "upgrade", "upgrade-strategy", "user",
+    "only-binary", "platform", "pre", "prefer-binary", "prefix", "python-version", "require-hashes",
+    "require-virtualenv", "requirement", "root", "target", "upgrade", "upgrade-strategy", "user",
 )
-FAMILY = ("pytorch-triton", "pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
+FAMILY = ("pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
 TAIL = 12  # lines of pip's own message that are shown
+Ask = tuple[Requirement, str]  # a requirement, and who asks for it
 
 
 class Fault(Exception):  # noqa: N818 - the word of the messages
     """Everything that is wrong, a line each."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """One line of a requirement file."""
-
-    requirement: Requirement
-    origin: str
-
-    @property
-    def name(self) -> str:
-        return canonicalize_name(self.requirement.name)
-
-
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One distribution that pip would install."""
 
     name: str
     version: str
-    url: str
+    url: str  # without credentials
     sha256: str
-    requires: tuple[Requirement, ...]
+    requires: list[Requirement]
 
 
 def refuse(faults: list[str]) -> None:
@@ -70,76 +56,16 @@ def refuse(faults: list[str]) -> None:
         raise Fault(*faults)
 
 
-def flatten(path: Path, root: Path, seen: tuple[Path, ...] = ()) -> tuple[list[Wanted], list[str]]:
-    """Read a requirement file with those that it includes: its lines, and what is refused of them."""
-    wanted, faults, text = [], [], ""
-    shown = path.relative_to(root) if path.is_relative_to(root) else path
-    if path in seen or not path.is_file():
-        return [], [f"{shown}: {'includes itself' if path in seen else 'no such file'}"]
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
-        text += re.sub(r"(^|\s)#.*$", "", line)
-        if text.endswith("\\"):
-            text = text[:-1]
-            continue
-        text, line, place = "", text.strip(), f"{shown}:{number}"
-        if include := re.fullmatch(r"(?:-r|--requirement)[\s=]*(\S+)", line):
-            more = flatten(Path(os.path.normpath(path.parent / include[1])), root, (*seen, path))
-            wanted, faults = wanted + more[0], faults + more[1]
-        elif re.search(r"(?:^|\s)-", line):
-            faults.append(f"{place}: option {line!r}: a requirement file may only name distributions")
-        elif line:
-            try:
-                requirement = Requirement(line)
-            except InvalidRequirement:
-                faults.append(f"{place}: {line!r} is not a name with a version; paths are not installed here")
-                continue
-            if requirement.url:
-                faults.append(f"{place}: {line!r} comes from an address, which no hash pins")
-            wanted.append(Wanted(requirement, place))
-    return wanted, faults
+def name_of(requirement: Requirement) -> str:
+    return str(canonicalize_name(requirement.name))
 
 
-def pip_environment() -> tuple[dict[str, str], list[str]]:
-    """Make the environment for pip: the machine's transport without its say in resolution."""
-    done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
-    refuse([f"pip's configuration cannot be read: {done.stderr.strip()}"] if done.returncode else [])
-    # Later ones win in pip: files for all commands, files for `install`, the environment.
-    rows = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", done.stdout, re.MULTILINE)
-    rows.sort(key=lambda row: ("global", "install", ":env:").index(row[0]))
-    given = {key: str(ast.literal_eval(value)) for _, key, value in rows}
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
-    kept |= {f"PIP_{key.upper().replace('-', '_')}": given[key] for key in given if key in TRANSPORT}
-    unheard = [key for key in given if key in RESOLUTION] + [key for key in os.environ if key.startswith("UV_")]
-    return kept | {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}, sorted(unheard)
-
-
-def read_plan(path: Path) -> list[Item]:
-    """Read pip's report; whatever is not fully understood is refused."""
+def parse(line: str) -> Requirement | None:
+    """Read a requirement that an index can answer; an address or a path is none."""
     try:
-        report = json.loads(path.read_text("utf-8"))
-        if report["version"] not in ("0", "1"):
-            raise Fault(f"pip's report is of the unknown version {report['version']!r}")
-        if not isinstance(report["install"], list):
-            raise Fault("pip's report has no list of installs")
-        return [_item(entry) for entry in report["install"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Fault(f"pip's report cannot be judged: {type(error).__name__}: {error}") from error
-
-
-def _item(entry: dict[str, Any]) -> Item:
-    about, source = entry["metadata"], entry["download_info"]
-    archive = source.get("archive_info", {})
-    sha256 = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
-    name = canonicalize_name(about["name"])
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise Fault(f"{name} {about['version']}: no sha256 for {bare(source['url'])}")
-    return Item(name, about["version"], source["url"], sha256, tuple(map(Requirement, about.get("requires_dist", []))))
-
-
-def bare(url: str) -> str:
-    """Strip an address of its credentials."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+        return None if (need := Requirement(line)).url else need
+    except InvalidRequirement:
+        return None
 
 
 def applies(requirement: Requirement, extras: set[str]) -> bool:
@@ -147,33 +73,94 @@ def applies(requirement: Requirement, extras: set[str]) -> bool:
     return not marker or any(marker.evaluate({"extra": extra}) for extra in extras or {""})
 
 
-def asks(wanted: list[Wanted], plan: list[Item]) -> list[tuple[Requirement, str]]:
-    """List every requirement met on the way down from the lines, with who asks for it; nearest first."""
-    planned = {item.name: item for item in plan}
-    queue = [(line.requirement, f"{line.origin} asks for {line.requirement}") for line in wanted]
-    queue = [(requirement, chain) for requirement, chain in queue if applies(requirement, set())]
-    seen, found = set(), []
-    while queue:
-        requirement, chain = queue.pop(0)
-        found.append((requirement, chain))
-        name = canonicalize_name(requirement.name)
-        if (key := (name, *sorted(requirement.extras))) in seen:
+def installed(name: str) -> metadata.Distribution | None:
+    return next(iter(metadata.distributions(name=name)), None)
+
+
+def flatten(path: Path, root: Path, seen: tuple[Path, ...] = ()) -> tuple[list[Ask], list[str]]:
+    """Read a requirement file and those that it includes: its lines, and what is refused of them."""
+    shown = path.relative_to(root) if path.is_relative_to(root) else path
+    if path in seen or not path.is_file():
+        return [], [f"{shown}: {'includes itself' if path in seen else 'no such file'}"]
+    asked: list[Ask] = []
+    faults: list[str] = []
+    text = ""
+    for number, raw in enumerate([*path.read_text("utf-8-sig").splitlines(), ""], 1):
+        text += re.sub(r"(^|\s)#.*$", "", raw)
+        if text.endswith("\\"):
+            text = text[:-1]
             continue
-        seen.add(key)
-        version, needs = about(name, planned)
-        chained = [(need, f"{name} {version} asks for {need}, {chain}") for need in needs]
-        queue += [(need, link) for need, link in chained if applies(need, requirement.extras)]
-    return found
+        line, text, place = text.strip(), "", f"{shown}:{number}"
+        if include := re.fullmatch(r"(?:-r|--requirement)[\s=]*(\S+)", line):
+            more = flatten(Path(os.path.normpath(path.parent / include[1])), root, (*seen, path))
+            asked, faults = asked + more[0], faults + more[1]
+        elif re.search(r"(?:^|\s)-", line):
+            faults.append(f"{place}: option {line!r}: a requirement file may only name distributions")
+        elif line and (need := parse(line)):
+            asked.append((need, place))
+        elif line:
+            faults.append(f"{place}: {line!r} is no name with a version: paths and addresses have no hash")
+    return asked, faults
 
 
-def about(name: str, planned: dict[str, Item]) -> tuple[str, list[Requirement]]:
-    if item := planned.get(name):
-        return item.version, list(item.requires)
+def pip(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """Run pip where nothing can be imported by accident; its exit code and all that it says."""
+    done = subprocess.run([sys.executable, "-m", "pip", *arguments], cwd="/", env=environment, text=True,
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def pip_environment() -> tuple[dict[str, str], list[str]]:
+    """Make pip's environment of the machine's transport; the names of what is not heard come second."""
+    code, listed = pip("config", "list")
+    refuse([f"pip's configuration cannot be read: {listed}"] * (code > 0))
+    rows = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
+    rows.sort(key=lambda row: ("global", "install", ":env:").index(row[0]))  # later ones win
+    given = {key: str(ast.literal_eval(value)) for _, key, value in rows}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
+    kept |= {f"PIP_{key.upper().replace('-', '_')}": given[key] for key in given if key in TRANSPORT}
+    kept |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return kept, [key for key in (*given, *os.environ) if key in RESOLUTION or key.startswith("UV_")]
+
+
+def read_plan(path: Path) -> list[Item]:
+    """Read pip's report; whatever is not fully understood is refused."""
     try:
-        dist = metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return "", []
-    return dist.version, list(map(Requirement, dist.requires or []))
+        report = json.loads(path.read_text("utf-8"))
+        known = report["version"] in ("0", "1") and isinstance(report["install"], list)
+        refuse([f"pip's report cannot be judged: version {report['version']!r}"] * (not known))
+        return [read_item(entry["metadata"], entry["download_info"]) for entry in report["install"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Fault(f"pip's report cannot be judged: {type(error).__name__}: {error}") from error
+
+
+def read_item(about: dict[str, Any], source: dict[str, Any]) -> Item:
+    """Read one entry of a report; pip before 23.1 writes `hash`, later ones `hashes`."""
+    archive, url = source["archive_info"], urlsplit(source["url"])
+    sha256 = archive.get("hashes", {}).get("sha256") or archive["hash"].removeprefix("sha256=")
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise ValueError(f"no sha256 for {about['name']}")
+    bare = url._replace(netloc=url.netloc.rpartition("@")[2], fragment="").geturl()
+    needs = [Requirement(text) for text in about.get("requires_dist", [])]
+    return Item(str(canonicalize_name(about["name"])), about["version"], bare, sha256, needs)
+
+
+def asks(lines: list[Ask], plan: list[Item]) -> list[Ask]:
+    """List every requirement met on the way down from the lines, with who asks for it; nearest first."""
+    planned = {item.name: (item.version, item.requires) for item in plan}
+    queue = [(need, f"{place} asks for {need}") for need, place in lines if applies(need, set())]
+    seen = set()
+    for need, chain in queue:  # grows while it is read
+        name = name_of(need)
+        if (name, *sorted(need.extras)) in seen:
+            continue
+        seen.add((name, *sorted(need.extras)))
+        dist = installed(name)
+        there = (dist.version, [*map(Requirement, dist.requires or [])]) if dist else ("", [])
+        version, children = planned.get(name, there)
+        children = [child for child in children if applies(child, need.extras)]
+        queue += [(child, f"{name} {version} asks for {child}, {chain}") for child in children]
+    return queue
 
 
 class Judge:
@@ -185,171 +172,146 @@ class Judge:
         self.rules = self.policy["steps"][step]
         self.sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
         self.environment, self.unheard = pip_environment()
-        sources = ",".join(self.policy["source_builds"])
-        self.binary = ["--only-binary", ":all:", *(["--no-binary", sources] if sources else [])]
+        here = self.rules["where"]
+        self.overrides = {str(canonicalize_name(name)): {**rule, "version": f"=={rule['version']}"}
+                          for name, rule in self.policy["overrides"].items()}
+        # What is not free: its version, what holds it, and where the manifest says so.
+        self.held = {name: [f"=={rule['version']}", f"the base has {name} {rule['version']}", here]
+                     for name, rule in self.sealed.items()}
+        for name, rule in {**self.policy["constraints"], **self.overrides}.items():
+            text = f"the manifest holds {name}{rule['version']}"
+            self.held[str(canonicalize_name(name))] = [rule["version"], text, here, rule["where"]]
 
-    def wanted(self) -> tuple[list[Wanted], list[Wanted]]:
-        """Read what the step asks for; the lines of overrides come second, at their versions."""
+    def change(self, *places: str) -> str:
+        return f"\n    change {self.policy['manifest']}, {' or '.join(places)}"
+
+    def lines(self) -> tuple[list[Ask], list[Ask]]:
+        """Read what the step asks for: its overrides at their versions, and the rest."""
         lines, faults = flatten(self.root / self.rules["file"], self.root)
         refuse(faults)
-        lines = [line for line in lines if line.name not in map(canonicalize_name, self.rules["without"])]
-        added = f"{self.policy['manifest']}, {self.rules['where']}"
-        lines += [Wanted(Requirement(text), added) for text in self.rules["add"]]
-        overrides = {canonicalize_name(name): rule for name, rule in self.policy["overrides"].items()}
-        named = {line.name: line for line in lines if line.name in overrides and applies(line.requirement, set())}
-        exact = [Wanted(Requirement(f"{name}=={overrides[name]['version']}"), line.origin) for name, line in named.items()]
-        return [line for line in lines if line.name not in overrides], exact
+        without = {canonicalize_name(name) for name in self.rules["without"]}
+        place = f"{self.policy['manifest']}, {self.rules['where']}"
+        lines += [(Requirement(text), place) for text in self.rules["add"]]
+        exact, rest = [], []
+        for need, place in lines:
+            if (name := name_of(need)) in self.overrides and applies(need, set()):
+                exact.append((Requirement(name + self.overrides[name]["version"]), place))
+            elif name not in {*without, *self.overrides}:
+                rest.append((need, place))
+        return exact, rest
 
-    def plan(self, wanted: list[Wanted], *options: str) -> list[Item]:
-        """Ask pip what it would install, and refuse what the policy forbids."""
-        if not wanted:
-            return []
-        held = self.scratch / "constraints.txt"
-        held.write_text(self.constraints(), encoding="utf-8")
-        done, plan = self.dry_run(wanted, *options, f"--constraint={held}")
-        if plan is None:
-            raise Fault(*self.conflicts(wanted), "pip finds no plan:\n" + tail(done))
-        chains = {canonicalize_name(requirement.name): chain for requirement, chain in reversed(asks(wanted, plan))}
-        refuse([self.message(item, chains, *fault) for item in plan for fault in [self.against(item)] if fault])
-        return plan
+    def pip_install(self, lines: list[str], *options: str) -> tuple[int, str]:
+        """Run `pip install` on lines: its exit code and its last words."""
+        path = self.scratch / "lines.txt"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        sources = ",".join(self.policy["source_builds"])
+        binary = ["--only-binary=:all:", *([f"--no-binary={sources}", "--no-build-isolation"] if sources else [])]
+        code, said = pip("install", *binary, *options, f"--requirement={path}", environment=self.environment)
+        return code, "\n    ".join(said.splitlines()[-TAIL:])
 
-    def dry_run(self, wanted: list[Wanted], *options: str) -> tuple[str, list[Item] | None]:
-        """Let pip plan; its message and, where it found one, the plan come back."""
-        lines, report = self.scratch / "lines.txt", self.scratch / "report.json"
-        lines.write_text("".join(f"{line.requirement}\n" for line in wanted), encoding="utf-8")
+    def dry_run(self, lines: list[Ask], *options: str) -> tuple[list[Item] | None, str]:
+        """Let pip plan: its plan where it found one, and its last words."""
+        report = self.scratch / "report.json"
         report.unlink(missing_ok=True)
-        done = self.pip("install", "--dry-run", f"--report={report}", *self.binary, *options, f"--requirement={lines}")
-        return done.stdout, None if done.returncode else read_plan(report)
+        needs = [str(need) for need, _ in lines]
+        code, words = self.pip_install(needs, "--dry-run", f"--report={report}", *options)
+        return None if code else read_plan(report), words
 
-    def pip(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run pip where no folder's content can be imported, with both streams as one text."""
-        command = [sys.executable, "-m", "pip", *arguments]
-        return subprocess.run(
-            command, cwd=self.scratch, env=self.environment, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
+    def install(self, lines: list[Ask], *options: str) -> list[dict[str, str]]:
+        """Judge what pip would install for the lines, and install that: name, version and hash."""
+        constraints = self.scratch / "constraints.txt"
+        text = "\n".join(name + version for name, (version, *_) in self.held.items())
+        constraints.write_text(text, encoding="utf-8")
+        plan, words = self.dry_run(lines, f"--constraint={constraints}", *options) if lines else ([], "")
+        if plan is None:
+            raise Fault(*self.conflicts(lines), f"pip finds no plan:\n    {words}")
+        chains = {name_of(need): chain for need, chain in reversed(asks(lines, plan))}
+        found = [(item, *fault) for item in plan for fault in self.against(item)]
+        refuse([f"{item.name} {item.version} {fault}\n    {chains.get(item.name)}{self.change(*places)}"
+                for item, fault, *places in found])
+        self.install_exactly(plan)
+        return [{"name": item.name, "version": item.version, "url": item.url, "sha256": item.sha256,
+                 "requested_by": chains.get(item.name, "")} for item in plan]
 
-    def constraints(self) -> str:
-        """Join what the seal, the policy and the overrides hold fast."""
-        lines = [f"{name}{rule['version']}" for name, rule in self.policy["constraints"].items()]
-        lines += [f"{name}=={rule['version']}" for name, rule in self.policy["overrides"].items()]
-        return (self.root / "constraints.txt").read_text("utf-8") + "".join(f"{line}\n" for line in lines)
+    def install_exactly(self, plan: list[Item]) -> None:
+        """Install the judged bytes and nothing else."""
+        exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
+        code, words = self.pip_install(exact, "--no-deps", "--require-hashes") if plan else (0, "")
+        refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
 
-    def against(self, item: Item) -> tuple[str, str] | None:
-        """Find the rule that an item breaks: what is wrong, and the place in the manifest."""
-        here, name = self.rules["where"], item.name
+    def against(self, item: Item) -> Iterator[tuple[str, ...]]:
+        """Find the rules that an item breaks: what is wrong, and the places in the manifest."""
+        here, name, old = self.rules["where"], item.name, installed(item.name)
         if sealed := self.sealed.get(name):
-            return f"would replace the sealed {name} {sealed['version']}", here
+            yield f"would replace the sealed {name} {sealed['version']}", here
+        elif name in FAMILY:
+            yield "is of torch's family, and the base has none: the public ones are CUDA builds", here
         for provided, rule in self.policy["provided"].items():
             if canonicalize_name(provided) == name:
-                return f"is built here from the source {rule['source']}", f"{here} or {rule['where']}"
+                yield f"is built here from the source {rule['source']}", here, rule["where"]
         for glob, rule in self.policy["forbidden"].items():
-            if fnmatchcase(name, glob.lower()):
-                return f"is forbidden as {glob}: {rule['reason']}", f"{here} or {rule['where']}"
-        if name in FAMILY:
-            return "is of torch's family, and the base has none: every public one is a CUDA build", here
-        try:
-            dist = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            return None
-        old = f"would replace {name} {dist.version}, which has no RECORD, so pip cannot uninstall it"
-        return None if dist.read_text("RECORD") else (f"{old}: name it under `removed`", "removed")
+            if fnmatchcase(name, canonicalize_name(glob)):
+                yield f"is forbidden as {glob}: {rule['reason']}", here, rule["where"]
+        if old and not old.read_text("RECORD"):
+            yield f"would replace {name} {old.version}, which has no RECORD, so pip cannot uninstall it", "removed"
 
-    def message(self, item: Item, chains: dict[str, str], reason: str, where: str) -> str:
-        asked = chains.get(item.name, "nobody that pip names asks for it")
-        return f"{item.name} {item.version} {reason}\n    {asked}\n    change {self.policy['manifest']}, {where}"
-
-    def conflicts(self, wanted: list[Wanted]) -> list[str]:
+    def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""
-        _, plan = self.dry_run(wanted)
-        planned = {item.name: item.version for item in plan or []}
-        held = {name: (f"=={rule['version']}", f"the base has {name} {rule['version']}", self.rules["where"])
-                for name, rule in self.sealed.items()}
-        for key, sign in (("constraints", ""), ("overrides", "==")):
-            for name, rule in self.policy[key].items():
-                version = sign + rule["version"]
-                held[canonicalize_name(name)] = version, f"{key} hold {name}{version}", f"{self.rules['where']} or {rule['where']}"
-        faults = []
-        for requirement, chain in asks(wanted, plan or []):
-            name = canonicalize_name(requirement.name)
-            if name in held and not agree(requirement.specifier, held[name][0], planned.get(name)):
-                _, what, where = held[name]
-                faults.append(f"{chain}, but {what}\n    change {self.policy['manifest']}, {where}")
+        plan = self.dry_run(lines)[0] or []
+        free, faults = {item.name: item.version for item in plan}, []
+        for need, chain in asks(lines, plan):
+            if (name := name_of(need)) in self.held and str(need.specifier):
+                held, what, *places = self.held[name]
+                if exact := re.fullmatch(r"==([^*,]+)", held):
+                    fits = need.specifier.contains(exact[1], prereleases=True)
+                else:  # a range excludes nothing by itself: the free plan tells whether it was kept
+                    fits = name not in free or SpecifierSet(held).contains(free[name], prereleases=True)
+                faults += [] if fits else [f"{chain}, but {what}{self.change(*places)}"]
         return list(dict.fromkeys(faults))
 
-    def install(self, plan: list[Item]) -> None:
-        """Install a judged plan and nothing else: each by name, version and hash."""
-        if plan:
-            exact = self.scratch / "exact.txt"
-            lines = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}\n" for item in plan]
-            exact.write_text("".join(lines), encoding="utf-8")
-            done = self.pip("install", "--no-deps", "--require-hashes", *self.binary, f"--requirement={exact}")
-            refuse([f"pip did not install the judged plan:\n{tail(done.stdout)}"] if done.returncode else [])
 
-    def run(self) -> int:
-        """Judge and install the step's overrides, then the rest; keep the plan."""
-        for key in self.unheard:
-            print(f"judge: {self.step}: {key} of the machine's configuration is not used here")
-        wanted, overrides = self.wanted()
-        first = self.plan(overrides, "--no-deps")
-        self.install(first)
-        rest = self.plan(wanted)
-        self.install(rest)
-        chains = {canonicalize_name(requirement.name): chain
-                  for requirement, chain in reversed(asks([*overrides, *wanted], [*first, *rest]))}
-        kept = [{"name": item.name, "version": item.version, "url": bare(item.url), "sha256": item.sha256,
-                 "requested_by": chains.get(item.name)} for item in [*first, *rest]]
-        path = self.root / "plans" / f"{self.step}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"schema": 1, "step": self.step, "distributions": kept}), encoding="utf-8")
-        return len(kept)
-
-
-def agree(asked: SpecifierSet, held: str, planned: str | None) -> bool:
-    """Whether a requirement and a constraint can both hold; for a range, whether the free plan keeps it."""
-    if held.startswith("==") and not held.endswith("*"):
-        return asked.contains(held[2:], prereleases=True)
-    return not str(asked) or planned is None or SpecifierSet(held).contains(planned, prereleases=True)
-
-
-def tail(text: str) -> str:
-    lines = [line for line in text.splitlines() if not line.startswith(("Requirement already", "Collecting"))]
-    return "\n".join(f"    {line}" for line in lines[-TAIL:])
+def install(root: Path, step: str) -> int:
+    """Install the overrides that a step names, then the rest; keep the plan."""
+    with tempfile.TemporaryDirectory() as scratch:
+        judge = Judge(root, step, Path(scratch))
+        for key in judge.unheard:
+            print(f"judge: {step}: {key} of the machine's configuration is not used here")
+        overrides, rest = judge.lines()
+        plan = judge.install(overrides, "--no-deps") + judge.install(rest)
+    (root / "plans").mkdir(exist_ok=True)
+    text = json.dumps({"schema": 1, "step": step, "distributions": plan})
+    (root / "plans" / f"{step}.json").write_text(text, encoding="utf-8")
+    return len(plan)
 
 
 def remove(root: Path, names: list[str], optional: list[str]) -> int:
-    """Remove distributions of the base, also those that pip cannot uninstall."""
+    """Remove distributions of the base, also those that pip cannot uninstall for want of a RECORD."""
     sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
-    refuse([f"{name} is sealed" for name in [*names, *optional] if canonicalize_name(name) in sealed])
-    found = {name: list(metadata.distributions(name=name)) for name in [*names, *optional]}
-    refuse([f"{name} is not installed: take it out of `removed`, or say optional"
-            for name in names if not found[name]])
-    environment, _ = pip_environment()
-    for name, copies in found.items():
-        for copy in copies:
-            if copy.read_text("RECORD") is None:
-                remove_by_hand(copy)
-                continue
-            command = [sys.executable, "-m", "pip", "uninstall", "--yes", name]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            refuse([f"{name}: {done.stderr.strip()}"] if done.returncode else [])
-    return sum(map(len, found.values()))
-
-
-def remove_by_hand(dist: metadata.Distribution) -> None:
-    """Delete a copy without RECORD: its metadata, and the modules that no other distribution has."""
-    folder, name = Path(str(dist.locate_file(""))), canonicalize_name(dist.metadata["Name"])
-    own = re.findall(r"^\w+$", dist.read_text("top_level.txt") or "", re.MULTILINE) or [name.replace("-", "_")]
-    others = [other for other in metadata.distributions() if canonicalize_name(other.metadata["Name"]) != name]
-    taken = {file.parts[0].partition(".")[0] for other in others for file in other.files or []}
-    for path in folder.iterdir():
-        is_metadata = path.suffix in (".dist-info", ".egg-info") and not (path / "RECORD").exists()
-        if is_metadata and canonicalize_name(path.stem.partition("-")[0]) == name:
-            pass
-        elif path.name.partition(".")[0] not in set(own) - taken or is_metadata:
+    copies = {name: list(metadata.distributions(name=name)) for name in [*names, *optional]}
+    refuse([f"{name} is sealed" for name in copies if canonicalize_name(name) in sealed])
+    refuse([f"{name} is not installed, and not optional" for name in names if not copies[name]])
+    for dist in [dist for found in copies.values() for dist in found]:
+        if dist.read_text("RECORD"):
+            code, said = pip("uninstall", "--yes", dist.metadata["Name"], environment=pip_environment()[0])
+            refuse([f"pip uninstall: {said}"] * (code > 0))
             continue
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        print(f"judge: removed {path}")
+        for path in paths_of(dist):
+            print(f"judge: remove: {path}")
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return sum(map(len, copies.values()))
+
+
+def paths_of(dist: metadata.Distribution) -> list[Path]:
+    """Find the metadata of a copy without RECORD, and the modules that no other distribution has."""
+    folder, name = Path(str(dist.locate_file(""))), canonicalize_name(dist.metadata["Name"])
+    tops = set(re.findall(r"^\w+$", dist.read_text("top_level.txt") or name.replace("-", "_"), re.MULTILINE))
+    for other in metadata.distributions():
+        if canonicalize_name(other.metadata["Name"]) != name:
+            tops -= {file.parts[0].partition(".")[0] for file in other.files or []}
+    infos = [path for path in folder.glob("*-info") if not (path / "RECORD").exists()]
+    infos = [path for path in infos if canonicalize_name(re.split(r"-|\.egg|\.dist", path.name)[0]) == name]
+    modules = [path for path in folder.iterdir() if path.name.partition(".")[0] in tops and path not in infos]
+    return infos + modules
 
 
 def main() -> None:
@@ -359,16 +321,12 @@ def main() -> None:
     parser.add_argument("--optional", nargs="*", action="extend", default=[])
     parser.add_argument("--root", type=Path, default=Path("/opt/vime-image"))
     given = parser.parse_intermixed_args()
-    step = given.names[0] if given.command == "install" else "remove"
+    step, root = "remove" if given.command == "remove" else given.names[0], given.root.resolve()
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            if given.command == "install":
-                count = Judge(given.root, step, Path(scratch)).run()
-            else:
-                count = remove(given.root, given.names, given.optional)
+        count = remove(root, given.names, given.optional) if step == "remove" else install(root, step)
     except Fault as fault:
         sys.exit("\n".join(f"judge: {step}: {line}" for line in fault.args))
-    print(f"judge: {step}: {count} distributions {'installed as judged' if given.command == 'install' else 'removed'}")
+    print(f"judge: {step}: {count} distributions, done")
 
 
 if __name__ == "__main__":
