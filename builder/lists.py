@@ -205,15 +205,15 @@ def _lines(entries: Mapping[str, object]) -> Iterator[str]:
         comma = "," if key != keys[-1] else ""
         value = entries[key]
         if isinstance(value, Mapping) and value:
-            yield f' "{key}": {{'
+            yield f" {json.dumps(key)}: {{"
             yield from _joined(f"  {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
             yield f" }}{comma}"
         elif isinstance(value, Sequence) and not isinstance(value, str) and value:
-            yield f' "{key}": ['
+            yield f" {json.dumps(key)}: ["
             yield from _joined(f"  {json.dumps(item)}" for item in value)
             yield f" ]{comma}"
         else:
-            yield f' "{key}": {json.dumps(value)}{comma}'
+            yield f" {json.dumps(key)}: {json.dumps(value)}{comma}"
     yield "}"
 
 

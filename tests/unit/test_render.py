@@ -203,7 +203,7 @@ def test_what_compiles_stands_above_what_changes_often(path: Path) -> None:
 @pytest.mark.parametrize("path", [REAL, SPELLING], ids=lambda path: path.stem)
 def test_another_reason_or_comment_changes_no_instruction_that_runs(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    text = re.sub(r"(reason: )[^\"'\n}]+", r"\1another reason", text)
+    text = re.sub(r"(reason: )[^\"'\n},]+", r"\1another reason", text)
     text = re.sub(r"^# .*$", "# Another comment.\n#\n", text, flags=re.MULTILINE)
     text = re.sub(r"^summary: .*$", "summary: another summary", text, flags=re.MULTILINE)
     written = manifest.parse(text.encode(), path)
