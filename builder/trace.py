@@ -37,7 +37,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
         "warnings": (4, "VertexWarning", True),
     },
 }
-_STEP = re.compile(r"^\[(?:\S+)? *(?P<number>\d+)/\d+\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL)
+_STEP = re.compile(r"^\[(?:\S+ +)* *(?P<number>\d+)/\d+\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL)
 _DELIMITER = re.compile(r"<<-?['\"]?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 
 
