@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from builder.errors import Problem, StandInError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 TIME = (2026, 1, 1, 0, 0, 0)
+WHEEL = b"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +39,7 @@ class Wheel:
     def requirements(self, extras: frozenset[str]) -> Iterator[Requirement]:
         """What it requires when it is asked for with `extras`."""
         yield from map(Requirement, self.requires)
-        for extra in extras & set(self.extras):
+        for extra in sorted(extras & set(self.extras)):
             yield from map(Requirement, self.extras[extra])
 
     def write(self, folder: Path) -> Path:
@@ -50,7 +58,7 @@ class Wheel:
         stem = f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
         files = dict(self.files) | {
             f"{stem}.dist-info/METADATA": self._metadata().encode(),
-            f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{stem}.dist-info/WHEEL": WHEEL,
         }
         record = "".join(f"{name},{_record_hash(content)},{len(content)}\n" for name, content in files.items())
         files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
@@ -66,11 +74,13 @@ class Wheel:
         stem = f"{self.name}-{self.version}"
         files = {"PKG-INFO": self._metadata(), "setup.py": 'raise SystemExit("nobody has judged this code")\n'}
         path = folder / f"{stem}.tar.gz"
-        with tarfile.open(path, "w:gz") as archive:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
             for name, text in files.items():
                 entry = tarfile.TarInfo(f"{stem}/{name}")
                 entry.size = len(text.encode())
                 archive.addfile(entry, io.BytesIO(text.encode()))
+        path.write_bytes(gzip.compress(buffer.getvalue(), mtime=0))  # tarfile's own gzip writes the time
         return path
 
 
@@ -82,7 +92,9 @@ def write_index(folder: Path) -> None:
     """Pages of a PEP 503 index under `folder`/simple, for the archives in `folder`/files."""
     projects: dict[str, list[Path]] = {}
     for path in sorted((folder / "files").iterdir()):
-        projects.setdefault(canonicalize_name(path.name.rsplit("-", 4 if path.suffix == ".whl" else 1)[0]), []).append(path)
+        projects.setdefault(canonicalize_name(path.name.rsplit("-", 4 if path.suffix == ".whl" else 1)[0]), []).append(
+            path
+        )
     for project, paths in projects.items():
         page = folder / "simple" / project / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -129,5 +141,18 @@ def _satisfies(name: str, version: str, requirement: Requirement) -> bool:
 
 
 def _lowest(requirement: Requirement) -> str:
-    versions = [clause.version for clause in requirement.specifier if clause.operator in {"==", ">=", "~="}]
-    return versions[0].rstrip(".*") if versions else "1.0"
+    """The lowest version that the requirement names and allows; where it allows none of those, one nearby.
+
+    Raises:
+        StandInError: where none is found.
+    """
+    clauses = [(clause.operator, Version(clause.version.removesuffix(".*"))) for clause in requirement.specifier]
+    named = sorted(version for operator, version in clauses if operator in {"==", ">=", "~="})
+    above = sorted(version for _, version in clauses)
+    candidates = [*map(str, named), "1.0", *(f"{version.base_version}.1" for version in above)]
+    candidates += [*(f"{version.major + 1}" for version in above), "0"]
+    allowed = requirement.specifier.filter(candidates, prereleases=True)
+    found = next(iter(allowed), None)
+    if found is None:
+        raise StandInError(Problem(f"no version is found that fits {str(requirement)!r}"))
+    return found
