@@ -32,11 +32,11 @@ def known_images() -> list[str]:
 
 def load(name: str) -> tuple[Manifest, Facts]:
     """The manifest of an image by its name, with the facts of its base."""
-    path = ROOT / "images" / f"{name}.yaml"
-    if not path.is_file():
-        hint = schema.did_you_mean(name, known_images()) or f"known are {', '.join(known_images()) or 'none'}"
+    known = known_images()
+    if name not in known:
+        hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
         raise UsageError(Problem(f"no image {name!r}", hint=hint))
-    manifest = manifests.load(_shown(path))
+    manifest = manifests.load(_shown(ROOT / "images" / f"{name}.yaml"))
     return manifest, bases.of(manifest, _shown(ROOT))
 
 
@@ -135,12 +135,13 @@ def rehearse(name: str, targets: tuple[str, ...], root_image: str | None) -> Non
     from builder import rehearsal  # noqa: PLC0415 - the docker SDK stays out of `check` and `render`
 
     manifest, facts = load(name)
+    chosen = _targets(manifest, targets)
     engine = _engine()
     order = rehearsal.order(
         engine,
         manifest,
         facts,
-        _targets(manifest, targets),
+        chosen,
         _watch,
         cache=ROOT / ".cache",
         root_image=root_image,

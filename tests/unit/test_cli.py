@@ -1,0 +1,244 @@
+"""The front door, as a user meets it: another process, its words and its exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+from manifests import IMAGES, REAL, ROOT
+
+from builder import cli, errors, manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = REAL.stem
+DOCKERFILE = f"dockerfiles/Dockerfile.{NAME}"
+NEW_SUMMARY = ("summary: vLLM", "summary: today vLLM")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A copy of this project that a test may change."""
+
+    root: Path
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """One command, with no engine to be found; whatever happens, its user sees no traceback."""
+        environment = os.environ | {"PYTHONPATH": str(self.root), "DOCKER_HOST": "unix:///nowhere.sock"}
+        command = [sys.executable, "-m", "builder", *arguments]
+        done = subprocess.run(
+            command, cwd=cwd or self.root, env=environment, capture_output=True, text=True, check=False
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    def refusal(self, kind: type[errors.BuilderError], *arguments: str) -> str:
+        """What the command says when it refuses with that kind of error, and nothing else."""
+        done = self.run(*arguments)
+        assert (done.returncode, done.stdout) == (kind.exit_code, "")
+        return done.stderr
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        file = self.root / path
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        file.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    root = tmp_path / "project"
+    for folder in ("builder", "dockerfiles", "images", "templates"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return Project(root)
+
+
+# check
+
+
+def test_a_good_project_is_one_line_for_each_image(project: Project) -> None:
+    done = project.run("check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{path.stem}: ok" for path in IMAGES]
+
+
+def test_it_works_from_another_working_directory(project: Project, tmp_path: Path) -> None:
+    done = project.run("check", NAME, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{NAME}: ok\n")
+    project.edit(f"images/{NAME}.yaml", "recipe: wheel", "recipe: weel")
+    done = project.run("check", NAME, cwd=tmp_path)
+    assert done.returncode == errors.ManifestError.exit_code
+    assert done.stderr.startswith(f"project/images/{NAME}.yaml:"), "the place is one to click on from here"
+
+
+def test_a_stale_dockerfile_comes_with_the_command_that_renews_it(project: Project) -> None:
+    project.edit(f"images/{NAME}.yaml", *NEW_SUMMARY)
+    hint = f"python -m builder render {NAME}"
+    assert project.refusal(errors.StaleError, "check", NAME) == f"error: {DOCKERFILE} is stale\n    hint: {hint}\n"
+    assert project.run(*shlex.split(hint)[3:]).returncode == 0
+    assert project.run("check", NAME).returncode == 0
+
+
+def test_a_line_end_alone_makes_a_dockerfile_stale(project: Project) -> None:
+    file = project.root / DOCKERFILE
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n", 1))
+    assert f"{DOCKERFILE} is stale" in project.refusal(errors.StaleError, "check", NAME)
+
+
+def test_a_missing_dockerfile_is_called_missing(project: Project) -> None:
+    (project.root / DOCKERFILE).unlink()
+    told = project.refusal(errors.StaleError, "check", NAME)
+    assert told == f"error: {DOCKERFILE} is missing\n    hint: python -m builder render {NAME}\n"
+
+
+def test_a_fault_of_a_manifest_has_its_place_and_its_hint(project: Project) -> None:
+    project.edit(f"images/{NAME}.yaml", "recipe: wheel", "recipe: weel")
+    told = project.refusal(errors.ManifestError, "check", NAME)
+    assert told.startswith(f"images/{NAME}.yaml:")
+    assert told.endswith("error: 'weel' is not 'wheel' or 'editable'\n    hint: did you mean 'wheel'?\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"- a\n- b\n", b"summary: [\n", b"\xff\xfe", b"a: &x [*x]\n"],
+    ids=["empty", "list", "open", "no text", "anchor"],
+)
+def test_whatever_stands_in_a_manifest_is_a_fault_of_the_manifest(project: Project, content: bytes) -> None:
+    (project.root / f"images/{NAME}.yaml").write_bytes(content)
+    assert f"images/{NAME}.yaml:" in project.refusal(errors.ManifestError, "check", NAME)
+
+
+def test_missing_facts_are_a_fault_of_the_manifest(project: Project) -> None:
+    project.edit(f"images/{NAME}.yaml", "facts: primus-v26.4", "facts: primus-v26.5")
+    told = project.refusal(errors.ManifestError, "check", NAME)
+    assert "no file 'images/bases/primus-v26.5.yaml'" in told
+    assert "did you mean 'primus-v26.4'?" in told
+
+
+def test_every_image_is_checked_though_one_has_failed(project: Project) -> None:
+    text = REAL.read_text(encoding="utf-8")
+    (project.root / "images/another.yaml").write_text(text.replace("recipe: wheel", "recipe: weel"), encoding="utf-8")
+    (project.root / "images/last.yaml").write_text(text, encoding="utf-8")
+    done = project.run("check")
+    assert done.returncode == errors.ManifestError.exit_code
+    assert f"{NAME}: ok" in done.stdout
+    assert "images/another.yaml:" in done.stderr
+    assert "dockerfiles/Dockerfile.last is missing" in done.stderr
+
+
+def test_what_nobody_has_established_is_listed_and_is_no_fault(project: Project) -> None:
+    commit = manifest.load(REAL).sources["vllm"].commit
+    project.edit(f"images/{NAME}.yaml", commit, "unknown")
+    assert project.run("render", NAME).returncode == 0
+    done = project.run("check", NAME)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{NAME}: ok, 1 unknown\n")
+    assert "sources.vllm.commit is unknown" in done.stdout
+    assert "sources.vllm.commit is unknown" in project.run("image", NAME).stderr
+
+
+# render
+
+
+def test_render_writes_what_check_wants_and_says_where(project: Project) -> None:
+    shutil.rmtree(project.root / "dockerfiles")
+    done = project.run("render")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"dockerfiles/Dockerfile.{path.stem}" for path in IMAGES]
+    assert (project.root / DOCKERFILE).read_bytes() == (ROOT / DOCKERFILE).read_bytes()
+    assert sorted(path.name for path in (project.root / "dockerfiles").iterdir()) == [
+        f"Dockerfile.{path.stem}" for path in IMAGES
+    ]
+
+
+def test_render_check_writes_nothing(project: Project) -> None:
+    assert project.run("render", "--check").returncode == 0
+    project.edit(f"images/{NAME}.yaml", *NEW_SUMMARY)
+    before = (project.root / DOCKERFILE).read_bytes()
+    assert f"{DOCKERFILE} is stale" in project.refusal(errors.StaleError, "render", "--check")
+    assert (project.root / DOCKERFILE).read_bytes() == before
+
+
+def test_a_fault_of_a_template_has_its_place(project: Project) -> None:
+    project.edit("templates/verification.j2", "image.workdir", "image.wrokdir")
+    told = project.refusal(errors.RenderError, "render", NAME)
+    assert "templates/verification.j2:" in told
+    assert "wrokdir" in told
+
+
+# What is not there
+
+
+@pytest.mark.parametrize("command", ["check", "render", "rehearse", "image"])
+def test_an_unknown_image_names_the_near_one(project: Project, command: str) -> None:
+    told = project.refusal(errors.UsageError, command, NAME.replace("rocm", "rcom"))
+    assert told == f"error: no image '{NAME.replace('rocm', 'rcom')}'\n    hint: did you mean '{NAME}'?\n"
+
+
+def test_an_unknown_image_that_is_near_to_none_names_the_known(project: Project) -> None:
+    assert f"hint: known are {NAME}" in project.refusal(errors.UsageError, "check", "xyz")
+
+
+@pytest.mark.parametrize("name", ["../images/rocm7.14", "bases/primus-v26.4", "images/rocm7.14.yaml", ""])
+def test_an_image_is_named_not_its_file(project: Project, name: str) -> None:
+    assert f"error: no image {name!r}" in project.refusal(errors.UsageError, "check", name)
+
+
+@pytest.mark.parametrize("command", ["rehearse", "image"])
+def test_an_unknown_gpu_target_names_the_known_before_any_engine_is_asked(project: Project, command: str) -> None:
+    told = project.refusal(errors.UsageError, command, NAME, "--gpu-target", "gfx942", "--gpu-target", "gfx90a")
+    known = ", ".join(manifest.load(REAL).gpu_targets)
+    assert f"no GPU target 'gfx90a' in this image\n    hint: known are {known}\n" in told
+    assert told.startswith(f"images/{NAME}.yaml:")
+
+
+@pytest.mark.parametrize(
+    "command", [["rehearse", NAME], ["image", NAME], ["verify", "x:y"], ["engine"]], ids=lambda words: words[0]
+)
+def test_without_an_engine_the_hint_is_how_to_start_one(project: Project, command: list[str]) -> None:
+    told = project.refusal(errors.EngineAbsentError, *command)
+    assert told.count("error: ") == 1
+    assert "hint: " in told
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["check", "--nonsense"], ["verify"]])
+def test_a_wrong_command_line_says_where_the_help_is(project: Project, arguments: list[str]) -> None:
+    assert "--help' for help" in project.refusal(errors.UsageError, *arguments)
+
+
+# Help
+
+
+@pytest.mark.parametrize("name", ["", *sorted(cli.main.commands)])
+def test_every_help_has_an_example_that_its_command_accepts(name: str) -> None:
+    command = cli.main.commands[name] if name else cli.main
+    done = CliRunner().invoke(cli.main, [name, "--help"] if name else ["--help"])
+    assert done.exit_code == 0
+    (example,) = [line for line in done.output.splitlines() if line.strip().startswith("Example: ")]
+    python, _, package, *words = shlex.split(example.partition(": ")[2])
+    assert (python, package) == ("python", "builder")
+    assert not name or words[0] == name
+    command = cli.main.commands[words[0]]
+    assert isinstance(command.make_context(words[0], words[1:]), click.Context)
+
+
+def test_every_example_names_an_image_that_is_there() -> None:
+    helps = " ".join(command.help or "" for command in cli.main.commands.values())
+    assert set(cli.known_images()) == {path.stem for path in IMAGES}
+    named = {word for word in helps.split() if word.startswith("rocm") and word[4:5].isdigit()}
+    assert named <= set(cli.known_images())
+
+
+def test_every_kind_of_failure_has_an_exit_code_of_its_own() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BuilderError)]
+    codes = [kind.exit_code for kind in kinds]
+    assert len(codes) == len(set(codes))
