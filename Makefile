@@ -52,6 +52,7 @@ check: $(VENV)/development ## lints, types, manifests, stale files
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/hadolint --config .hadolint.yaml dockerfiles/Dockerfile.*
 	@$(RUN) check
 
 .PHONY: golden
