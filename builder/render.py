@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -69,11 +70,16 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
 
 
 def _patch_text(manifest: Manifest, patch: Patch) -> str:
-    path = manifest.path.parent.parent / patch.path
+    path, where = manifest.path.parent.parent / patch.path, Location(manifest.path, 1)
     try:
-        return path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
+        text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RenderError(Problem(f"patch {patch.path} cannot be read: {error}", Location(manifest.path, 1))) from error
+        raise RenderError(Problem(f"patch {patch.path} cannot be read: {error}", where)) from error
+    found = hashlib.sha256(content).hexdigest()
+    if patch.sha256 not in {None, found}:
+        raise RenderError(Problem(f"patch {patch.path} has the SHA-256 {found}, not {patch.sha256}", where))
+    return text
 
 
 def _overridden(manifest: Manifest) -> str:

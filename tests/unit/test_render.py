@@ -285,6 +285,21 @@ def test_a_patch_that_is_not_there_is_named(tmp_path: Path) -> None:
         render.render(written, facts_of(written))
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_a_patch_with_a_digest_is_held_to_it(tmp_path: Path, *, right: bool) -> None:
+    written = project(tmp_path, b"--- a\n+++ b\n")
+    digest = hashlib.sha256(b"--- a\n+++ b\n" if right else b"").hexdigest()
+    local = "path: images/patches/megatron/ipc.patch\n"
+    written = changed(written.path, (local, f"{local}        sha256: {digest}\n"))
+    if right:
+        assert "PATCH_MEGATRON_1" in render.render(written, facts_of(written))
+        return
+    with pytest.raises(
+        RenderError, match=rf"patch images/patches/megatron/ipc\.patch has the SHA-256 \w+, not {digest}"
+    ):
+        render.render(written, facts_of(written))
+
+
 # Templates
 
 
