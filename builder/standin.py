@@ -155,29 +155,37 @@ def _make_root(engine: Engine, reference: str, standins: Path, watch: Callable[[
 
 def _write_repositories(manifest: Manifest, context: Path, standins: Path) -> dict[str, str]:
     """A bare repository for each source, found by its real address; their commits."""
-    commits, config = {}, []
+    commits, config = {}, ["[safe]\n\tdirectory = *\n"]
     for name, source in manifest.sources.items():
         address = urlsplit(source.repository)
         place = f"git/{address.netloc}{address.path}"
-        tree = context.parent / f"{context.name}.tree"
-        shutil.copytree(standins / "sources" / Path(source.checkout).name, tree)
-        git = ["git", "-C", str(tree), "-c", "init.defaultBranch=main", "-c", "core.autocrlf=false", "-c", "gc.auto=0"]
-        environment = os.environ | _IDENTITY | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-        for arguments in (["init"], ["add", "--all"], ["commit", "--message", f"Stand-in for {name}"]):
-            _run([*git, *arguments, "--quiet"] if arguments[0] != "add" else [*git, *arguments], f"git: {name}", env=environment)
-        if source.tag:
-            _run([*git, "tag", "--annotate", source.tag, "--message", source.tag], f"git: {name}", env=environment)
-        commits[name] = _run([*git, "rev-parse", "HEAD"], f"git: {name}", env=environment).strip()
-        bare = context / "standin" / place
-        bare.parent.mkdir(parents=True, exist_ok=True)
-        _run([*git, "clone", "--quiet", "--bare", str(tree), str(bare)], f"git: {name}", env=environment)
-        _run(["git", "-C", str(bare), "config", "uploadpack.allowAnySHA1InWant", "true"], f"git: {name}", env=environment)
-        shutil.rmtree(tree)
+        tree = standins / "sources" / Path(source.checkout).name
+        commits[name] = _write_repository(tree, context / "standin" / place, source.tag)
         config.append(f'[url "file://{PLACE}/{place}"]\n\tinsteadOf = {source.repository}\n')
-    config.append("[safe]\n\tdirectory = *\n")
     (context / "etc").mkdir(exist_ok=True)
     (context / "etc" / "gitconfig").write_text("".join(config), encoding="utf-8")
     return commits
+
+
+def _write_repository(tree: Path, bare: Path, tag: str | None) -> str:
+    """A bare repository of `tree`: one commit, and a later one on the branch `next`; the commit of `tree`."""
+    environment = os.environ | _IDENTITY | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def git(*arguments: str) -> str:
+        command = ["git", f"--git-dir={bare}", f"--work-tree={tree}", "-c", "core.autocrlf=false", *arguments]
+        return _run(command, f"git {arguments[0]} failed for {tree.name}", env=environment).strip()
+
+    bare.parent.mkdir(parents=True, exist_ok=True)
+    _run(["git", "init", "--quiet", "--bare", "--initial-branch=main", str(bare)], "git init failed", env=environment)
+    git("add", "--all", ".")
+    git("commit", "--quiet", "--message", f"Stand-in for {tree.name}")
+    if tag:
+        git("tag", "--annotate", tag, "--message", tag)
+    commit = git("rev-parse", "HEAD")
+    git("update-ref", "refs/heads/next", git("commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "A later commit"))
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    (bare / "index").unlink()
+    return commit
 
 
 def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: Path, cache: Path) -> None:
