@@ -200,7 +200,7 @@ def test_a_copy_without_record_is_refused_and_after_its_removal_replaced(step: S
     (step.image.site / "jwt").mkdir()
     (step.image.site / "jwt" / "__init__.py").touch()
     told = step.refusal("mcp\n")
-    assert "pyjwt 2.10.0 would replace pyjwt 2.7.0, which has no RECORD" in told
+    assert "pyjwt 2.10.0 would replace pyjwt 2.7.0, which has no RECORD for an uninstall" in told
     assert "mcp 1.0 asks for pyjwt>=2.10, requirements/vllm/rocm.txt:1 asks for mcp" in told
     assert "change images/x.yaml, removed" in told
     done = step.image.run("judge", "remove", "PyJWT", "--optional", "tilelang")
@@ -218,6 +218,10 @@ def test_an_ordinary_distribution_may_be_replaced(step: Step) -> None:
 def test_an_override_is_installed_without_dependencies_and_serves_its_dependants(step: Step) -> None:
     assert step.install("opencv>=4.13\n") == {"opencv": "4.11.0"}
     assert step.install("opencv>=4.13\nuser-of-opencv\n") == {"user-of-opencv": "1.0", "numpy": "1.26.4"}
+
+
+def test_an_override_that_is_left_out_is_not_installed(step: Step) -> None:
+    assert step.install("opencv>=4.13\nhelper\n", without=["OpenCV"]) == {"helper": "1.5"}
 
 
 def test_a_line_for_another_platform_brings_no_override(step: Step) -> None:
