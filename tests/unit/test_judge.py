@@ -303,7 +303,8 @@ def test_every_hostile_line_is_told_before_pip_runs(step: Step) -> None:
 
 def test_an_extra_index_of_the_machine_is_not_used(step: Step, tmp_path: Path, address: str) -> None:
     extra = wheels.index(tmp_path / "extra", [Wheel("helper", "9.0"), Wheel("onlythere", "1.0")])
-    step.image.write("pip.conf", f"[global]\nindex-url = {address}\n[install]\nextra-index-url = {extra}\n")
+    machine = step.image.python.parents[1] / "pip.conf"  # where pip looks by itself
+    machine.write_text(f"[global]\nindex-url = {address}\n[install]\nextra-index-url = {extra}\n")
     done = step.judge(
         "helper\n", PIP_UPGRADE="1", PIP_PRE="1", PIP_TARGET=str(tmp_path / "t"), UV_INDEX=extra
     )
@@ -325,7 +326,9 @@ def test_a_source_distribution_is_not_run(step: Step, tmp_path: Path) -> None:
     (tmp_path / "onlysource-1.0").mkdir()
     (tmp_path / "onlysource-1.0" / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     shutil.make_archive(str(tmp_path / "links" / "onlysource-1.0"), "gztar", tmp_path, "onlysource-1.0")
-    assert "No matching distribution" in step.refusal("onlysource\n", PIP_FIND_LINKS=str(tmp_path / "links"))
+    assert "No matching distribution found for onlysource" in step.refusal(
+        "onlysource\n", PIP_FIND_LINKS=str(tmp_path / "links")
+    )
     assert not (tmp_path / "ran").exists()
 
 
