@@ -127,7 +127,8 @@ class Image:
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "PYTHON"))
         }
-        return kept | {"PIP_CONFIG_FILE": str(self.root / "pip.conf"), "PYTHONDONTWRITEBYTECODE": "1"}
+        kept |= {"HOME": str(self.root), "XDG_CONFIG_DIRS": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return kept | {"PIP_CONFIG_FILE": str(self.root / "pip.conf")}
 
     def run(self, program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run an in-image program there."""
