@@ -104,7 +104,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _run(command: Sequence[str], failure: str, hint: str | None = None, **options: Any) -> str:  # noqa: ANN401
-    done = subprocess.run(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options)
+    done = subprocess.run(
+        list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options
+    )
     if done.returncode:
         raise StandInError(Problem(f"{failure}\n{done.stderr.strip()[-2000:]}", hint=hint))
     return done.stdout
@@ -127,12 +129,18 @@ def _make_root(engine: Engine, reference: str, standins: Path, watch: Callable[[
         watch(Event("stand-in", "installing mmdebstrap"))
         _run(["apt-get", "--quiet=2", "update"], "apt has no package lists")
         install = ["apt-get", "--quiet=2", "--yes", "--no-install-recommends", "install", "mmdebstrap"]
-        _run(install, "mmdebstrap cannot be installed", elsewhere, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
+        _run(
+            install, "mmdebstrap cannot be installed", elsewhere, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        )
     mirrors = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Label: Debian", "Component: main"], "apt")
     if not mirrors.strip():
         raise StandInError(Problem("this machine's apt knows no mirror of Debian", hint=elsewhere))
     mirror = mirrors.split()[0]
-    watch(Event("stand-in", f"making the root file system: Debian {root['suite']} with {', '.join(root['next_packages'])}"))
+    watch(
+        Event(
+            "stand-in", f"making the root file system: Debian {root['suite']} with {', '.join(root['next_packages'])}"
+        )
+    )
     line = f"deb {mirror} {root['next_suite']} main"
     install = f"apt-get --yes --no-install-recommends --target-release {root['next_suite']} install"
     hooks = [
@@ -289,7 +297,11 @@ def _build_tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
             listing = Path(scratch) / "list.txt"
             listing.write_text("".join(lines), encoding="utf-8")
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-            command += ["--only-binary=:all:", f"--python-version={facts.python.version}", "--platform=manylinux2014_x86_64"]
+            command += [
+                "--only-binary=:all:",
+                f"--python-version={facts.python.version}",
+                "--platform=manylinux2014_x86_64",
+            ]
             wheels = Path(scratch) / "wheels"
             _run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
             wheels.rename(folder)
@@ -311,7 +323,10 @@ def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: P
         f'if [ ! -e {site.parent} ]; then ln -s "$(basename "$real")" {site.parent}; fi',
         f"{python} -m pip install --quiet --no-index --no-deps --no-cache-dir --disable-pip-version-check {PLACE}/installed/*.whl",
         f"cp -R {PLACE}/unrecorded/. {site}/",
-        *(f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}" for place, target in links.items()),
+        *(
+            f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}"
+            for place, target in links.items()
+        ),
         f"rm -r {PLACE}/installed {PLACE}/unrecorded",
         "PYTHON",
         *(f"ENV {name}={json.dumps(value)}" for name, value in facts.env.items()),

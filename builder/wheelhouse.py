@@ -82,7 +82,9 @@ def write_index(folder: Path) -> None:
     """Pages of a PEP 503 index under `folder`/simple, for the archives in `folder`/files."""
     projects: dict[str, list[Path]] = {}
     for path in sorted((folder / "files").iterdir()):
-        projects.setdefault(canonicalize_name(path.name.rsplit("-", 4 if path.suffix == ".whl" else 1)[0]), []).append(path)
+        projects.setdefault(canonicalize_name(path.name.rsplit("-", 4 if path.suffix == ".whl" else 1)[0]), []).append(
+            path
+        )
     for project, paths in projects.items():
         page = folder / "simple" / project / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)

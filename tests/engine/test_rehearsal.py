@@ -103,7 +103,9 @@ def docker(engine: Engine, *arguments: str, buildkit_is_on: bool = True) -> subp
     if engine.address.startswith("unix://"):
         environment["DOCKER_HOST"] = engine.address
     text = (ROOT / MANIFEST.dockerfile).read_text()
-    return subprocess.run(["docker", *arguments, "-"], input=text, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["docker", *arguments, "-"], input=text, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 # Nothing broken
@@ -113,7 +115,10 @@ def test_a_clean_rehearsal_passes_every_check_and_gets_its_tag(engine: Engine, c
     ordered, report = clean
     assert [check.detail for check in report.checks if check.outcome != "passed"] == []
     assert (report.tag, engine.image_id(ordered.tag)) == (ordered.tag, report.image_id)
-    assert report.headline == f"rocm7.14 for gfx942: {len(report.checks)} passed, 0 failed, 0 could not run (pins: overridden)"
+    assert (
+        report.headline
+        == f"rocm7.14 for gfx942: {len(report.checks)} passed, 0 failed, 0 could not run (pins: overridden)"
+    )
 
 
 def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, clean: tuple[Order, Report]) -> None:
@@ -131,12 +136,26 @@ def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, cle
 
 
 def test_nothing_that_the_image_does_not_need_is_left_behind(engine: Engine, clean: tuple[Order, Report]) -> None:
-    found = run(engine, clean[1].image_id, "find", "/tmp", "/root", "/opt", "/var/log", "-maxdepth", "2", "-newer", "/opt/standin")
+    found = run(
+        engine,
+        clean[1].image_id,
+        "find",
+        "/tmp",
+        "/root",
+        "/opt",
+        "/var/log",
+        "-maxdepth",
+        "2",
+        "-newer",
+        "/opt/standin",
+    )
     kept = ("/opt/vime", "/opt/Megatron-LM", "/opt/venv")
     assert [path for path in found.split() if path.count("/") == 2 and not path.startswith(kept)] == []
 
 
-def test_the_constraints_are_the_base_s_full_versions_and_nothing_else(engine: Engine, clean: tuple[Order, Report]) -> None:
+def test_the_constraints_are_the_base_s_full_versions_and_nothing_else(
+    engine: Engine, clean: tuple[Order, Report]
+) -> None:
     lines = run(engine, clean[1].image_id, "cat", "/opt/vime-image/constraints.txt").splitlines()
     assert f"torch=={FACTS.distributions['torch']}" in lines
     assert "vllm==0.29.0+rocm714" in lines
@@ -196,7 +215,10 @@ def test_a_commit_that_is_not_the_tag_s_is_named_with_the_one_that_is(engine: En
     wrong = order(arguments={"VLLM_COMMIT": NOWHERE})
     error = failure(engine, wrong)
     assert error.step == "BUILD_VLLM"
-    assert f"v0.29.0 of https://github.com/vllm-project/vllm is {ordered.arguments['VLLM_COMMIT']}, not {NOWHERE}" in str(error)
+    assert (
+        f"v0.29.0 of https://github.com/vllm-project/vllm is {ordered.arguments['VLLM_COMMIT']}, not {NOWHERE}"
+        in str(error)
+    )
     assert "sources.vllm" in str(error)
 
 
@@ -210,7 +232,9 @@ def test_a_patch_that_does_not_apply_is_named_with_its_source(engine: Engine, or
 
 
 def test_a_requirement_that_wants_a_newer_torch_is_refused_with_its_chain(engine: Engine, order: Make) -> None:
-    error = failure(engine, order(replace("sources/vime/requirements.txt", "accelerate", "accelerate\nwants-newer-torch")))
+    error = failure(
+        engine, order(replace("sources/vime/requirements.txt", "accelerate", "accelerate\nwants-newer-torch"))
+    )
     assert error.step == "REQUIREMENTS_VIME"
     for part in ("wants-newer-torch", "torch>2.12.0", FACTS.distributions["torch"], "sources.vime.requirements"):
         assert part in str(error)
@@ -244,7 +268,11 @@ def test_a_vllm_compiled_for_another_target_is_found(engine: Engine, order: Make
 
 
 def test_a_source_that_is_written_to_after_it_was_patched_is_found(engine: Engine, order: Make) -> None:
-    change = replace("sources/vime/setup.py", "from pathlib import Path\n", "from pathlib import Path\nopen('requirements.txt', 'a').write('\\n')\n")
+    change = replace(
+        "sources/vime/setup.py",
+        "from pathlib import Path\n",
+        "from pathlib import Path\nopen('requirements.txt', 'a').write('\\n')\n",
+    )
     error = failure(engine, order(change))
     assert error.step == "VERIFY"
     assert "requirements.txt" in str(error)
@@ -252,7 +280,9 @@ def test_a_source_that_is_written_to_after_it_was_patched_is_found(engine: Engin
 
 def test_a_build_that_writes_into_the_base_s_torch_breaks_the_seal_at_its_own_step(engine: Engine, order: Make) -> None:
     vandal = f"open('{SITE}/torch/version.py', 'a').write('# another build\\\\n')"
-    error = failure(engine, order(replace("sources/torch_memory_saver/setup.py", "import os\n", f"import os\n{vandal}\n")))
+    error = failure(
+        engine, order(replace("sources/torch_memory_saver/setup.py", "import os\n", f"import os\n{vandal}\n"))
+    )
     assert error.step == "BUILD_TORCH_MEMORY_SAVER"
     assert f"torch {FACTS.distributions['torch']}: file changed" in str(error)
 
@@ -266,7 +296,7 @@ def test_a_compile_error_shows_its_first_error(engine: Engine, order: Make) -> N
 
 def test_a_failed_check_leaves_the_image_without_a_tag(engine: Engine, clean: tuple[Order, Report]) -> None:
     """What passes in the build and fails afterwards: an image whose programs were forged."""
-    forged = f"FROM {clean[0].tag}\nRUN [\"{FACTS.python.executable}\", \"-m\", \"pip\", \"uninstall\", \"--yes\", \"vllm\"]\n"
+    forged = f'FROM {clean[0].tag}\nRUN ["{FACTS.python.executable}", "-m", "pip", "uninstall", "--yes", "vllm"]\n'
     built = buildkit.build(engine, forged, arguments={}, watch=quiet, network="none")
     from builder import verify  # noqa: PLC0415
 

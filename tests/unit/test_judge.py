@@ -125,9 +125,7 @@ def version() -> str:
 @pytest.fixture
 def step(tmp_path: Path, pips: Path, address: str, version: str) -> Step:
     image = wheels.image(tmp_path, wheels.pip_files(pips, version), BASE)
-    seal = {
-        name: {"version": image.version(name)} for name in ("torch", "torchvision", "triton", "amd-aiter")
-    }
+    seal = {name: {"version": image.version(name)} for name in ("torch", "torchvision", "triton", "amd-aiter")}
     image.write("seal.json", {"schema": 1, "distributions": seal, "pip_check": []})
     image.write("constraints.txt", "".join(f"{name}=={rule['version']}\n" for name, rule in seal.items()))
     image.write("pip.conf", f"[global]\nindex-url = {address}\n")
@@ -305,9 +303,7 @@ def test_an_extra_index_of_the_machine_is_not_used(step: Step, tmp_path: Path, a
     extra = wheels.index(tmp_path / "extra", [Wheel("helper", "9.0"), Wheel("onlythere", "1.0")])
     machine = step.image.python.parents[1] / "pip.conf"  # where pip looks by itself
     machine.write_text(f"[global]\nindex-url = {address}\n[install]\nextra-index-url = {extra}\n")
-    done = step.judge(
-        "helper\n", PIP_UPGRADE="1", PIP_PRE="1", PIP_TARGET=str(tmp_path / "t"), UV_INDEX=extra
-    )
+    done = step.judge("helper\n", PIP_UPGRADE="1", PIP_PRE="1", PIP_TARGET=str(tmp_path / "t"), UV_INDEX=extra)
     assert done.returncode == 0, done.stderr
     assert step.image.version("helper") == "1.5"
     for key in ("extra-index-url", "upgrade", "pre", "target", "UV_INDEX"):
@@ -372,9 +368,7 @@ def test_both_known_reports_are_read(tmp_path: Path, version: str) -> None:
         report(install=["a"]),
         report(install=[{**ENTRY, "metadata": {"name": "a"}}]),
         report(install=[{**ENTRY, "download_info": {"url": "file:///a", "dir_info": {}}}]),
-        report(
-            install=[{**ENTRY, "download_info": {"url": "https://h/a", "archive_info": {"hash": "md5=1"}}}]
-        ),
+        report(install=[{**ENTRY, "download_info": {"url": "https://h/a", "archive_info": {"hash": "md5=1"}}}]),
     ],
 )
 def test_a_report_that_is_not_understood_is_refused(tmp_path: Path, text: str | None) -> None:
