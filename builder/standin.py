@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -14,18 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from builder import buildkit, wheelhouse
-from builder.errors import Problem, StandInError
+from builder import buildkit, rootfs, wheelhouse
+from builder.rootfs import read, run
 from builder.trace import Event
 from builder.wheelhouse import Wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from builder.engine import Engine
     from builder.facts import Facts
@@ -66,11 +64,11 @@ def make(  # noqa: PLR0913 (each is one fact of the base)
     Raises:
         StandInError: where this machine cannot make one.
     """
-    root = root_image or _root_reference(standins)
+    root = root_image or rootfs.reference(standins)
     reference = f"vime-images/standin:{manifest.base.facts}-{_digest(manifest, facts, root, standins)}"
     if engine.image_id(reference) is None:
         if root_image is None:
-            _make_root(engine, root, standins, watch)
+            rootfs.make(engine, standins, watch)
         watch(Event("stand-in", f"making {reference}"))
         with tempfile.TemporaryDirectory() as scratch:
             context = Path(scratch)
@@ -99,68 +97,6 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-
-
-def _run(command: Sequence[str], failure: str, hint: str | None = None, **options: Any) -> str:  # noqa: ANN401
-    done = subprocess.run(
-        list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options
-    )
-    if done.returncode:
-        raise StandInError(Problem(f"{failure}\n{done.stderr.strip()[-2000:]}", hint=hint))
-    return done.stdout
-
-
-# The root file system
-
-
-def _root_reference(standins: Path) -> str:
-    return f"vime-images/standin-root:{hashlib.sha256((standins / 'root.yaml').read_bytes()).hexdigest()[:12]}"
-
-
-def _make_root(engine: Engine, reference: str, standins: Path, watch: Callable[[Event], None]) -> None:
-    if engine.image_id(reference):
-        return
-    root, elsewhere = _read(standins / "root.yaml"), "--stand-in-from IMAGE takes another image's root instead"
-    if os.geteuid() or not shutil.which("apt-get"):
-        raise StandInError(Problem("only root on a Debian makes the stand-in's root file system", hint=elsewhere))
-    if not shutil.which("mmdebstrap"):
-        watch(Event("stand-in", "installing mmdebstrap"))
-        _run(["apt-get", "--quiet=2", "update"], "apt has no package lists")
-        install = ["apt-get", "--quiet=2", "--yes", "--no-install-recommends", "install", "mmdebstrap"]
-        _run(
-            install, "mmdebstrap cannot be installed", elsewhere, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        )
-    mirrors = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Label: Debian", "Component: main"], "apt")
-    if not mirrors.strip():
-        raise StandInError(Problem("this machine's apt knows no mirror of Debian", hint=elsewhere))
-    mirror = mirrors.split()[0]
-    watch(
-        Event(
-            "stand-in", f"making the root file system: Debian {root['suite']} with {', '.join(root['next_packages'])}"
-        )
-    )
-    line = f"deb {mirror} {root['next_suite']} main"
-    install = f"apt-get --yes --no-install-recommends --target-release {root['next_suite']} install"
-    hooks = [
-        f"echo '{line}' > \"$1\"/etc/apt/sources.list.d/next.list",
-        'chroot "$1" apt-get --quiet=2 update',
-        f'chroot "$1" {install} {" ".join(root["next_packages"])}',
-        'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin',
-    ]
-    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
-        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(root['packages'])}", "--quiet"]
-        command += [f"--customize-hook={hook}" for hook in hooks]
-        command += [f"--dpkgopt=path-exclude={pattern}" for pattern in root["excluded"]]
-        _run([*command, root["suite"], archive.name, mirror], "mmdebstrap failed", elsewhere)
-        watch(Event("stand-in", f"importing {Path(archive.name).stat().st_size / 1e9:.1f} GB as {reference}"))
-        engine.import_root(archive, reference, ["CMD bash"])
-
-
-# What stands on it
-
-
 def _write_repositories(manifest: Manifest, context: Path, standins: Path) -> dict[str, str]:
     """A bare repository for each source, found by its real address; their commits."""
     commits, config = {}, ["[safe]\n\tdirectory = *\n"]
@@ -181,10 +117,10 @@ def _write_repository(tree: Path, bare: Path, tag: str | None) -> str:
 
     def git(*arguments: str) -> str:
         command = ["git", f"--git-dir={bare}", f"--work-tree={tree}", "-c", "core.autocrlf=false", *arguments]
-        return _run(command, f"git {arguments[0]} failed for {tree.name}", env=environment).strip()
+        return run(command, f"git {arguments[0]} failed for {tree.name}", env=environment).strip()
 
     bare.parent.mkdir(parents=True, exist_ok=True)
-    _run(["git", "init", "--quiet", "--bare", "--initial-branch=main", str(bare)], "git init failed", env=environment)
+    run(["git", "init", "--quiet", "--bare", "--initial-branch=main", str(bare)], "git init failed", env=environment)
     git("add", "--all", ".")
     git("commit", "--quiet", "--message", f"Stand-in for {tree.name}")
     if tag:
@@ -219,14 +155,14 @@ def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: P
 
 
 def _base_distributions(facts: Facts, standins: Path) -> Iterator[Wheel]:
-    described = _read(standins / "distributions.yaml")
-    versions = {canonicalize_name(name): version for name, version in facts.distributions.items()}
+    described = read(standins / "distributions.yaml")
+    versions: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     for name, version in facts.distributions.items():
         yield _wheel(canonicalize_name(name), version, described.get(name, {}), standins, facts, versions)
 
 
 def _index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
-    described, pinned = _read(standins / "index.yaml"), _pinned(manifest)
+    described, pinned = read(standins / "index.yaml"), _pinned(manifest)
     wheels = [
         _wheel(name, pinned[name] if version == "pinned" else version, entry or {}, standins, facts, {})
         for name, versions in described["wheels"].items()
@@ -237,7 +173,7 @@ def _index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
         if source.requirements:
             tree = standins / "sources" / Path(source.checkout).name
             asked += _requirements(tree / source.requirements.file)
-    installed = {canonicalize_name(name): version for name, version in facts.distributions.items()}
+    installed: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     installed |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
     closed = wheelhouse.close(wheels, installed, asked)
     traps = [
@@ -303,7 +239,7 @@ def _build_tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
                 "--platform=manylinux2014_x86_64",
             ]
             wheels = Path(scratch) / "wheels"
-            _run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
+            run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
             wheels.rename(folder)
     return sorted(folder.iterdir())
 
@@ -311,7 +247,7 @@ def _build_tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
 def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: Path) -> str:
     python, site = Path(facts.python.executable), Path(facts.python.site_packages)
     venv = python.parent.parent
-    links = _read(standins / "links.yaml")
+    links = read(standins / "links.yaml")
     lines = [
         f"FROM {root}",
         "COPY etc /etc",
@@ -321,7 +257,7 @@ def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: P
         f"python3 -m venv {venv}",
         f"real=$(echo {venv}/lib/python3.*)",
         f'if [ ! -e {site.parent} ]; then ln -s "$(basename "$real")" {site.parent}; fi',
-        f"{python} -m pip install --quiet --no-index --no-deps --no-cache-dir --disable-pip-version-check {PLACE}/installed/*.whl",
+        f"{python} -m pip install --quiet --no-index --no-deps --no-cache-dir {PLACE}/installed/*.whl",
         f"cp -R {PLACE}/unrecorded/. {site}/",
         *(
             f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}"

@@ -163,5 +163,5 @@ def _status_response() -> Any:  # noqa: ANN401 - a class made at run time
             else:
                 described.type = kind  # type: ignore[assignment]
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.StatusResponse"))

@@ -7,12 +7,15 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 TIME = (2026, 1, 1, 0, 0, 0)
 
@@ -50,7 +53,7 @@ class Wheel:
         stem = f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
         files = dict(self.files) | {
             f"{stem}.dist-info/METADATA": self._metadata().encode(),
-            f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         record = "".join(f"{name},{_record_hash(content)},{len(content)}\n" for name, content in files.items())
         files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()

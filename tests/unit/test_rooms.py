@@ -17,14 +17,26 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 ROOMS = [
     *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "lists"),
     *("dockerfile", "render", "git", "patches", "imports", "resolve", "trace", "connection", "engine", "buildkit"),
-    *("report", "verify", "build", "preflight", "bump", "matrix", "standin", "rehearsal", "cli"),
+    *(
+        "report",
+        "verify",
+        "build",
+        "preflight",
+        "bump",
+        "matrix",
+        "wheelhouse",
+        "rootfs",
+        "standin",
+        "rehearsal",
+        "cli",
+    ),
 ]
 PRESENT = [room for room in ROOMS if (PACKAGE / f"{room}.py").exists()]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"git", "patches", "resolve", "standin"},
+    "subprocess": {"git", "patches", "resolve", "rootfs"},
     "docker": {"connection", "engine"},
     "click": {"cli"},
 }
