@@ -1,4 +1,4 @@
-"""The root file system under a stand-in base: Debian with a real `hipcc`, made from the mirror of this machine's apt."""
+"""The root file system under a stand-in base: Debian with a real `hipcc`, from the mirror that this machine uses."""
 
 from __future__ import annotations
 

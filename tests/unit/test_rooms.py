@@ -36,7 +36,7 @@ IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"git", "patches", "resolve", "rootfs"},
+    "subprocess": {"rootfs"},
     "docker": {"connection", "engine"},
     "click": {"cli"},
 }
