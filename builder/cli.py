@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
@@ -127,25 +127,24 @@ _gpu_target = click.option(
 @click.argument("name", metavar="IMAGE")
 @_gpu_target
 @click.option("--stand-in-from", "root_image", metavar="IMAGE", help="Root of the stand-in, instead of making one.")
-def rehearse(name: str, targets: tuple[str, ...], root_image: str | None) -> None:
+@click.option(
+    "--index",
+    type=click.Choice(["stand-in", "real"]),
+    default="stand-in",
+    help="Resolve requirements from stand-in wheels, or from this machine's package index.",
+)
+def rehearse(name: str, targets: tuple[str, ...], root_image: str | None, index: Literal["stand-in", "real"]) -> None:
     """Build and verify IMAGE's Dockerfile on a small stand-in base.
 
     Example: python -m builder rehearse rocm7.14
     """
     from builder import rehearsal  # noqa: PLC0415 - the docker SDK stays out of `check` and `render`
+    from builder.standin import Ingredients  # noqa: PLC0415
 
     manifest, facts = load(name)
     engine = _engine()
-    order = rehearsal.order(
-        engine,
-        manifest,
-        facts,
-        _targets(manifest, targets),
-        _watch,
-        cache=ROOT / ".cache",
-        root_image=root_image,
-    )
-    _build(engine, order)
+    ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
+    _build(engine, rehearsal.order(engine, manifest, facts, _targets(manifest, targets), ingredients, _watch))
 
 
 @main.command()

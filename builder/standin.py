@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
@@ -23,7 +24,7 @@ from builder.trace import Event
 from builder.wheelhouse import Wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from builder.engine import Engine
     from builder.facts import Facts
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 STANDINS = Path(__file__).parent.parent / "standins"
 LABEL = "vime-images.standin"
 PLACE = "/opt/standin"
+AUTHORITY = "/etc/standin-certificates.pem"  # how this machine checks the index
 # PyJWT as a system package leaves it: a copy that pip cannot uninstall.
 WITHOUT_RECORD = {"name": "PyJWT", "version": "2.7.0", "module": "jwt"}
 _IDENTITY = {
@@ -49,31 +51,47 @@ class StandIn:
     commits: Mapping[str, str]
 
 
-def make(  # noqa: PLR0913 (each is one fact of the base)
-    engine: Engine,
-    manifest: Manifest,
-    facts: Facts,
-    watch: Callable[[Event], None],
-    *,
-    cache: Path,
-    root_image: str | None = None,
-    standins: Path = STANDINS,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingredients:
+    """What a stand-in base is made from.
+
+    Attributes:
+        cache: a folder for downloads, kept.
+        root_image: an image to stand on, in place of a root file system of our own.
+        index: where the base's pip resolves from: its own folder of stand-ins, or what this machine's pip uses.
+        standins: the folder that describes the stand-ins.
+    """
+
+    cache: Path
+    root_image: str | None = None
+    index: Literal["stand-in", "real"] = "stand-in"
+    standins: Path = STANDINS
+
+
+def make(
+    engine: Engine, manifest: Manifest, facts: Facts, ingredients: Ingredients, watch: Callable[[Event], None]
 ) -> StandIn:
     """The stand-in base of a manifest; made once, then found by the digest of all that goes into it.
 
     Raises:
         StandInError: where this machine cannot make one.
     """
-    root = root_image or rootfs.reference(standins)
-    reference = f"vime-images/standin:{manifest.base.facts}-{_digest(manifest, facts, root, standins)}"
+    standins = ingredients.standins
+    root = ingredients.root_image or rootfs.reference(standins)
+    pip = _pip_configuration(ingredients.index)
+    digest = _digest(manifest, facts, [root, ingredients.index, *pip.values()], standins)
+    reference = f"vime-images/standin:{manifest.base.facts}-{digest}"
     if engine.image_id(reference) is None:
-        if root_image is None:
+        if ingredients.root_image is None:
             rootfs.make(engine, standins, watch)
         watch(Event("stand-in", f"making {reference}"))
         with tempfile.TemporaryDirectory() as scratch:
             context = Path(scratch)
+            for name, text in pip.items():
+                (context / "etc").mkdir(exist_ok=True)
+                (context / "etc" / name).write_text(text, encoding="utf-8")
             commits = _write_repositories(manifest, context, standins)
-            _write_packages(manifest, facts, context, standins, cache)
+            _write_packages(manifest, facts, context, ingredients)
             dockerfile = _dockerfile(root, facts, commits, standins)
             built = buildkit.build(engine, dockerfile, arguments={}, watch=watch, context=context, network="none")
         engine.tag(built.image_id, reference)
@@ -81,10 +99,26 @@ def make(  # noqa: PLR0913 (each is one fact of the base)
     return StandIn(reference, {name: labels[f"{LABEL}.{name}"] for name in manifest.sources})
 
 
-def _digest(manifest: Manifest, facts: Facts, root: str, standins: Path) -> str:
+def _pip_configuration(index: str) -> dict[str, str]:
+    """Files of /etc that say where the base's pip resolves from; of this machine's, only how an index is reached."""
+    if index == "stand-in":
+        return {"pip.conf": f"[global]\nindex-url = file://{PLACE}/index/simple\n"}
+    listed = run([sys.executable, "-m", "pip", "config", "list"], "pip shows no configuration")
+    found: dict[str, str] = {}
+    for line in sorted(listed.splitlines(), reverse=True):  # the environment's, which win, come last
+        name, _, text = line.partition("=")
+        found[name.rpartition(".")[2]] = ast.literal_eval(text)
+    lines = [f"{name} = {found[name]}\n" for name in ("index-url", "proxy", "timeout", "trusted-host") if name in found]
+    if "cert" not in found:
+        return {"pip.conf": "".join(["[global]\n", *lines])}
+    authority = Path(found["cert"]).read_text(encoding="utf-8")
+    return {"pip.conf": "".join(["[global]\n", *lines, f"cert = {AUTHORITY}\n"]), Path(AUTHORITY).name: authority}
+
+
+def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: Path) -> str:
     # Of the manifest, only what the base is made of: a change of a check must not make another base.
     sources = {name: [source.repository, source.tag] for name, source in manifest.sources.items()}
-    parts = [root, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
+    parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
     parts += [f"{name}=={tool.version} {tool.sha256}" for name, tool in manifest.build_tools.items()]
     digest = hashlib.sha256("\n".join(parts).encode())
     for path in [*_files(standins), Path(__file__), Path(wheelhouse.__file__)]:
@@ -106,7 +140,6 @@ def _write_repositories(manifest: Manifest, context: Path, standins: Path) -> di
         tree = standins / "sources" / Path(source.checkout).name
         commits[name] = _write_repository(tree, context / "standin" / place, source.tag)
         config.append(f'[url "file://{PLACE}/{place}"]\n\tinsteadOf = {source.repository}\n')
-    (context / "etc").mkdir(exist_ok=True)
     (context / "etc" / "gitconfig").write_text("".join(config), encoding="utf-8")
     return commits
 
@@ -132,7 +165,8 @@ def _write_repository(tree: Path, bare: Path, tag: str | None) -> str:
     return commit
 
 
-def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: Path, cache: Path) -> None:
+def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients: Ingredients) -> None:
+    standins = ingredients.standins
     place = context / "standin"
     for folder in (place / "installed", place / "index" / "files"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,10 +174,9 @@ def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: P
         wheel.write(place / "installed")
     for wheel in _index(manifest, facts, standins):
         wheel.write(place / "index" / "files")
-    for path in _build_tools(manifest, facts, cache):
+    for path in _build_tools(manifest, facts, ingredients.cache):
         shutil.copy(path, place / "index" / "files")
     wheelhouse.write_index(place / "index")
-    (context / "etc" / "pip.conf").write_text(f"[global]\nindex-url = file://{PLACE}/index/simple\n", encoding="utf-8")
     old = WITHOUT_RECORD
     info = place / "unrecorded" / f"{old['name']}-{old['version']}.dist-info"
     info.mkdir(parents=True)
@@ -168,11 +201,12 @@ def _index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
         for name, versions in described["wheels"].items()
         for version, entry in versions.items()
     ]
-    asked = [Requirement(f"{name}=={version}") for name, version in pinned.items() if version[0].isdigit()]
+    asked = [Requirement(f"{name}=={override.version}") for name, override in manifest.overrides.items()]
     for source in manifest.sources.values():
         if source.requirements:
             tree = standins / "sources" / Path(source.checkout).name
             asked += _requirements(tree / source.requirements.file)
+            asked += [Requirement(f"{name}{added.version}") for name, added in source.requirements.add.items()]
     installed: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     installed |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
     closed = wheelhouse.close(wheels, installed, asked)

@@ -47,7 +47,8 @@ def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             standins = tmp_path_factory.mktemp("changed") / "standins"
             shutil.copytree(standin.STANDINS, standins)
             change(standins)
-        base = standin.make(engine, MANIFEST, FACTS, quiet, cache=ROOT / ".cache", standins=standins)
+        ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
+        base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
         commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
         tag = f"vime-images-test:{engine.owner}-{len(made)}"
         made.extend([tag, *([base.reference] if change else [])])
