@@ -202,7 +202,7 @@ def checkout(world: World, tmp_path: Path) -> Path:
     git(folder, "commit", "--quiet", "-m", "one")
     (folder / "a.py").write_text("a = 2\n")  # a patch
     diff = subprocess.run(["git", "-C", str(folder), "diff", "HEAD"], check=True, capture_output=True).stdout
-    record = {
+    record: dict[str, Any] = {
         "name": "demo", "repository": "https://example.invalid/demo", "tag": None, "commit": git(folder, "rev-parse", "HEAD"),
         "checkout": str(folder), "distribution": "demo", "kept": True, "patches": [],
         "diff_sha256": hashlib.sha256(diff).hexdigest(),

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def window(
     consumer: str | dict[str, str],
     provider: dict[str, str] = PROVIDER,
     unused: dict[str, str] | None = None,
-):  # type: ignore[no-untyped-def]
+) -> Any:
     files = {"app/main.py": consumer} if isinstance(consumer, str) else consumer
     tree(tmp_path / "consumer", files)
     tree(tmp_path / "provider", provider)
