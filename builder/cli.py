@@ -142,9 +142,10 @@ def rehearse(name: str, targets: tuple[str, ...], root_image: str | None, index:
     from builder.standin import Ingredients  # noqa: PLC0415
 
     manifest, facts = load(name)
+    chosen = _targets(manifest, targets)
     engine = _engine()
     ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
-    _build(engine, rehearsal.order(engine, manifest, facts, _targets(manifest, targets), ingredients, _watch))
+    _build(engine, rehearsal.order(engine, manifest, facts, chosen, ingredients, _watch))
 
 
 @main.command()
@@ -167,7 +168,7 @@ def image(name: str, targets: tuple[str, ...]) -> None:
         rehearse_instead = Problem(
             "the image cannot be built without its base",
             manifest.where("base"),
-            hint=f"rehearse it on a stand-in base: python -m builder rehearse {name}",
+            hint=f"rehearse it on a stand-in base: make rehearse IMAGE={name}",
         )
         raise type(error)(*error.problems, rehearse_instead) from error
     _build(
