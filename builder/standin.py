@@ -5,22 +5,21 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
 import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from builder import buildkit, rootfs, wheelhouse
+from builder import buildkit, rootfs, upstreams, wheelhouse
 from builder.rootfs import read, run
 from builder.trace import Event
+from builder.upstreams import PLACE
 from builder.wheelhouse import Wheel
 
 if TYPE_CHECKING:
@@ -32,15 +31,9 @@ if TYPE_CHECKING:
 
 STANDINS = Path(__file__).parent.parent / "standins"
 LABEL = "vime-images.standin"
-PLACE = "/opt/standin"
 AUTHORITY = "/etc/standin-certificates.pem"  # how this machine checks the index
 # PyJWT as a system package leaves it: a copy that pip cannot uninstall.
 WITHOUT_RECORD = {"name": "PyJWT", "version": "2.7.0", "module": "jwt"}
-_IDENTITY = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in {"NAME": "stand-in", "EMAIL": "stand-in@example.invalid", "DATE": "2026-01-01T00:00:00Z"}.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ def make(
             for name, text in pip.items():
                 (context / "etc").mkdir(exist_ok=True)
                 (context / "etc" / name).write_text(text, encoding="utf-8")
-            commits = _write_repositories(manifest, context, standins)
+            commits = upstreams.write(manifest, context, standins)
             _write_packages(manifest, facts, context, ingredients)
             dockerfile = _dockerfile(root, facts, commits, standins)
             built = buildkit.build(engine, dockerfile, arguments={}, watch=watch, context=context, network="none")
@@ -121,7 +114,7 @@ def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: P
     parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
     parts += [f"{name}=={tool.version} {tool.sha256}" for name, tool in manifest.build_tools.items()]
     digest = hashlib.sha256("\n".join(parts).encode())
-    for path in [*_files(standins), Path(__file__), Path(wheelhouse.__file__)]:
+    for path in [*_files(standins), *(Path(module) for module in (__file__, upstreams.__file__, wheelhouse.__file__))]:
         digest.update(f"{path.relative_to(standins) if path.is_relative_to(standins) else path.name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
@@ -129,40 +122,6 @@ def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: P
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-
-
-def _write_repositories(manifest: Manifest, context: Path, standins: Path) -> dict[str, str]:
-    """A bare repository for each source, found by its real address; their commits."""
-    commits, config = {}, ["[safe]\n\tdirectory = *\n"]
-    for name, source in manifest.sources.items():
-        address = urlsplit(source.repository)
-        place = f"git/{address.netloc}{address.path}"
-        tree = standins / "sources" / Path(source.checkout).name
-        commits[name] = _write_repository(tree, context / "standin" / place, source.tag)
-        config.append(f'[url "file://{PLACE}/{place}"]\n\tinsteadOf = {source.repository}\n')
-    (context / "etc" / "gitconfig").write_text("".join(config), encoding="utf-8")
-    return commits
-
-
-def _write_repository(tree: Path, bare: Path, tag: str | None) -> str:
-    """A bare repository of `tree`: one commit, and a later one on the branch `next`; the commit of `tree`."""
-    environment = os.environ | _IDENTITY | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-
-    def git(*arguments: str) -> str:
-        command = ["git", f"--git-dir={bare}", f"--work-tree={tree}", "-c", "core.autocrlf=false", *arguments]
-        return run(command, f"git {arguments[0]} failed for {tree.name}", env=environment).strip()
-
-    bare.parent.mkdir(parents=True, exist_ok=True)
-    run(["git", "init", "--quiet", "--bare", "--initial-branch=main", str(bare)], "git init failed", env=environment)
-    git("add", "--all", ".")
-    git("commit", "--quiet", "--message", f"Stand-in for {tree.name}")
-    if tag:
-        git("tag", "--annotate", tag, "--message", tag)
-    commit = git("rev-parse", "HEAD")
-    git("update-ref", "refs/heads/next", git("commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "A later commit"))
-    git("config", "uploadpack.allowAnySHA1InWant", "true")
-    (bare / "index").unlink()
-    return commit
 
 
 def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients: Ingredients) -> None:

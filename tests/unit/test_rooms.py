@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 ROOMS = [
     *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "lists"),
     *("dockerfile", "render", "trace", "connection", "engine", "buildkit", "report", "verify", "build"),
-    *("wheelhouse", "rootfs", "standin", "rehearsal", "cli"),
+    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "cli"),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
