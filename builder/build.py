@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import buildkit, render, verify
+from builder import buildkit, failure, render, verify
 from builder import manifest as manifests
-from builder.errors import ManifestError
+from builder.errors import BuildFailedError, ManifestError
 from builder.report import Report, Step, write_atomically
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Order:
     tag: str
     arguments: Mapping[str, str]
     network: buildkit.Network = "default"
+    no_cache: bool = False
 
     @property
     def build_arguments(self) -> dict[str, str]:
@@ -60,13 +61,13 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
         EngineError: where the engine failed.
     """
     started = time.monotonic()
-    built = buildkit.build(
-        engine,
-        render.render(order.manifest, order.facts),
-        arguments=order.build_arguments,
-        watch=watch,
-        network=order.network,
-    )
+    text = render.render(order.manifest, order.facts)
+    try:
+        built = buildkit.build(
+            engine, text, arguments=order.build_arguments, watch=watch, network=order.network, no_cache=order.no_cache
+        )
+    except BuildFailedError as error:
+        raise failure.explain(error, order.manifest) from error
     verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
     report = Report(
         image=order.manifest.name,

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 # A room may import only rooms that stand before it.
 ROOMS = [
     *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "lists"),
-    *("dockerfile", "render", "trace", "connection", "engine", "buildkit", "report", "verify", "build"),
+    *("dockerfile", "render", "trace", "connection", "engine", "buildkit", "failure", "report", "verify", "build"),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "cli"),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
