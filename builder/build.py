@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -86,8 +87,22 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
     return report.with_tag(order.tag)
 
 
+def report_path(root: Path, tag: str) -> Path:
+    """`build/<image>-<targets>/report.json` under `root`."""
+    return root / "build" / tag.partition(":")[2] / "report.json"
+
+
+def earlier_seconds(root: Path, tag: str) -> dict[str, float]:
+    """What each step took when it last ran for this image; empty where there was no build, or none that can be read."""
+    try:
+        steps = json.loads(report_path(root, tag).read_text(encoding="utf-8"))["steps"]
+        return {str(step["name"]): float(step["seconds"]) for step in steps if not step["cached"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
 def write_report(root: Path, order: Order, report: Report) -> Path:
-    """`build/<image>-<targets>/report.json` under `root`; its path."""
-    path = root / "build" / order.tag.partition(":")[2] / "report.json"
+    """Write the report of a build; its path."""
+    path = report_path(root, order.tag)
     write_atomically(path, report.json())
     return path

@@ -46,12 +46,18 @@ KINDS = (
         r"^\s*checks: \d+ passed, [1-9]\d* failed|verification did not run",
         "each failed check says what to change",
     ),
-    _kind("seal broken", r"^\s*seal: \S+ (?!\d+ distributions)", "the step replaced what the base or an earlier step brought: see the lines above"),
+    _kind(
+        "seal broken",
+        r"^\s*seal: \S+ (?!\d+ distributions)",
+        "the step replaced what the base or an earlier step brought: see the lines above",
+    ),
     _kind(
         "pip finds no plan", r"pip finds no plan", "take the requirement out of the set, or override it with a reason"
     ),
     _kind(
-        "refused by the judge", r"^\s*judge: \S+ (?!\d+ distributions)", "the message names the package, who asked for it, and the key to change"
+        "refused by the judge",
+        r"^\s*judge: \S+ (?!\d+ distributions)",
+        "the message names the package, who asked for it, and the key to change",
     ),
     _kind(
         "patch does not apply", r"does not apply", "fit the patch to the pinned commit, or drop it if upstream has it"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from builder.standin import Ingredients
     from builder.trace import Event
 
+SUFFIX = "-rehearsal"  # of the tag
+
 
 def order(  # noqa: PLR0913, PLR0917 (each is one fact of the rehearsal)
     engine: Engine,
@@ -36,7 +38,7 @@ def order(  # noqa: PLR0913, PLR0917 (each is one fact of the rehearsal)
         manifest=manifest,
         facts=facts,
         gpu_targets=gpu_targets,
-        tag=f"{manifest.tag(gpu_targets)}-rehearsal",
+        tag=f"{manifest.tag(gpu_targets)}{SUFFIX}",
         arguments={"BASE_IMAGE": stand_in.reference, **commits},
         # The engine's own network: behind a proxy or a private name server, a bridge often has none.
         network="host" if ingredients.index == "real" else "none",

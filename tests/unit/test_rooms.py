@@ -15,8 +15,20 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 
 # A room may import only rooms that stand before it.
 ROOMS = [
-    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "lists"),
-    *("dockerfile", "render", "trace", "connection", "engine", "buildkit", "failure", "report", "verify", "build"),
+    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "project", "lists"),
+    *(
+        "dockerfile",
+        "render",
+        "trace",
+        "connection",
+        "engine",
+        "buildkit",
+        "failure",
+        "progress",
+        "report",
+        "verify",
+        "build",
+    ),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "cli"),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))

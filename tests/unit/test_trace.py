@@ -88,6 +88,14 @@ def test_the_log_is_exact_and_its_last_lines_are_kept() -> None:
     assert found.steps[0].last_lines == [str(number) for number in range(60, 100)]
 
 
+def test_what_a_build_writes_does_not_steer_the_terminal() -> None:
+    found = Trace()
+    found.feed(event(name="[2/3] RUN <<'STEP' (x)", started=5))
+    (line,) = found.feed(event(log=b"\x1b[31mred\x1b[0m\x07 \x1b[2Jtext\n"))
+    assert line.text == "red text"
+    assert found.steps[0].last_lines == ["red text"]
+
+
 def test_the_failed_step_is_the_one_that_the_engine_blames_and_not_its_cancelled_neighbour() -> None:
     found = Trace()
     found.feed(event(name="[2/3] RUN <<'OTHER' (x)", digest="sha256:a", error="exit code: 137: context canceled"))
