@@ -53,6 +53,7 @@ check: $(VENV)/development ## lints, types, manifests, stale files
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/hadolint --config .hadolint.yaml dockerfiles/Dockerfile.*
+	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
 	@$(RUN) check
 
 .PHONY: golden

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import buildkit, render, verify
+from builder import buildkit, failure, render, verify
 from builder import manifest as manifests
-from builder.errors import ManifestError
+from builder.errors import BuildFailedError, ManifestError
 from builder.report import Report, Step, write_atomically
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Order:
     tag: str
     arguments: Mapping[str, str]
     network: buildkit.Network = "default"
+    no_cache: bool = False
 
     @property
     def build_arguments(self) -> dict[str, str]:
@@ -60,13 +62,13 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
         EngineError: where the engine failed.
     """
     started = time.monotonic()
-    built = buildkit.build(
-        engine,
-        render.render(order.manifest, order.facts),
-        arguments=order.build_arguments,
-        watch=watch,
-        network=order.network,
-    )
+    text = render.render(order.manifest, order.facts)
+    try:
+        built = buildkit.build(
+            engine, text, arguments=order.build_arguments, watch=watch, network=order.network, no_cache=order.no_cache
+        )
+    except BuildFailedError as error:
+        raise failure.explain(error, order.manifest) from error
     verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
     report = Report(
         image=order.manifest.name,
@@ -85,8 +87,22 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
     return report.with_tag(order.tag)
 
 
+def report_path(root: Path, tag: str) -> Path:
+    """`build/<image>-<targets>/report.json` under `root`."""
+    return root / "build" / tag.partition(":")[2] / "report.json"
+
+
+def earlier_seconds(root: Path, tag: str) -> dict[str, float]:
+    """What each step took when it last ran for this image; empty where there was no build, or none that can be read."""
+    try:
+        steps = json.loads(report_path(root, tag).read_text(encoding="utf-8"))["steps"]
+        return {str(step["name"]): float(step["seconds"]) for step in steps if not step["cached"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
 def write_report(root: Path, order: Order, report: Report) -> Path:
-    """`build/<image>-<targets>/report.json` under `root`; its path."""
-    path = root / "build" / order.tag.partition(":")[2] / "report.json"
+    """Write the report of a build; its path."""
+    path = report_path(root, order.tag)
     write_atomically(path, report.json())
     return path

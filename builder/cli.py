@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
-from builder import facts as bases
 from builder import manifest as manifests
 from builder import render as rendering
-from builder import schema
-from builder.errors import BuilderError, Problem, StaleError, UsageError, VerificationError
+from builder.errors import BuilderError, Problem, UsageError, VerificationError
+from builder.project import ROOT, assert_fresh, known_images, load, shown
 from builder.report import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from builder.build import Order
     from builder.engine import Engine
-    from builder.facts import Facts
     from builder.manifest import Manifest
+    from builder.progress import Live, Plain
     from builder.report import Report
     from builder.trace import Event
-
-ROOT = Path(__file__).parent.parent
-
-
-def known_images() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "images").glob("*.yaml"))
-
-
-def load(name: str) -> tuple[Manifest, Facts]:
-    """The manifest of an image by its name, with the facts of its base."""
-    known = known_images()
-    if name not in known:
-        hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
-        raise UsageError(Problem(f"no image {name!r}", hint=hint))
-    manifest = manifests.load(_shown(ROOT / "images" / f"{name}.yaml"))
-    return manifest, bases.of(manifest, _shown(ROOT))
-
-
-def _shown(path: Path) -> Path:
-    """A path as it is shortest to read from where the user stands."""
-    try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,7 +45,7 @@ def check(images: tuple[str, ...]) -> None:
     for name in images or known_images():
         try:
             manifest, facts = load(name)
-            _assert_fresh(manifest, rendering.render(manifest, facts))
+            assert_fresh(manifest, rendering.render(manifest, facts))
         except BuilderError as error:
             failures.append(error)
             continue
@@ -91,19 +69,10 @@ def render(images: tuple[str, ...], only_check: bool) -> None:  # noqa: FBT001 -
         manifest, facts = load(name)
         text = rendering.render(manifest, facts)
         if only_check:
-            _assert_fresh(manifest, text)
+            assert_fresh(manifest, text)
         else:
             write_atomically(ROOT / manifest.dockerfile, text)
-            click.echo(_shown(ROOT / manifest.dockerfile))
-
-
-def _assert_fresh(manifest: Manifest, text: str) -> None:
-    path = ROOT / manifest.dockerfile
-    found = path.read_bytes() if path.is_file() else b""
-    if found != text.encode():
-        state = "stale" if found else "missing"
-        hint = f"python -m builder render {manifest.name}"
-        raise StaleError(Problem(f"{manifest.dockerfile} is {state}", hint=hint))
+            click.echo(shown(ROOT / manifest.dockerfile))
 
 
 def _targets(manifest: Manifest, chosen: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,36 +92,63 @@ _gpu_target = click.option(
 )
 
 
+_plain = click.option("--plain", is_flag=True, help="Calm lines, also on a terminal.")
+_json = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last."
+)
+_no_cache = click.option("--no-cache", is_flag=True, help="Run every step again; empties the compiler cache too.")
+
+
 @main.command()
 @click.argument("name", metavar="IMAGE")
 @_gpu_target
+@_plain
+@_json
 @click.option("--stand-in-from", "root_image", metavar="IMAGE", help="Root of the stand-in, instead of making one.")
-def rehearse(name: str, targets: tuple[str, ...], root_image: str | None) -> None:
+@click.option(
+    "--index",
+    type=click.Choice(["stand-in", "real"]),
+    default="stand-in",
+    help="Resolve requirements from stand-in wheels, or from this machine's package index.",
+)
+def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
+    name: str,
+    targets: tuple[str, ...],
+    plain: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+    root_image: str | None,
+    index: Literal["stand-in", "real"],
+) -> None:
     """Build and verify IMAGE's Dockerfile on a small stand-in base.
 
     Example: python -m builder rehearse rocm7.14
     """
     from builder import rehearsal  # noqa: PLC0415 - the docker SDK stays out of `check` and `render`
+    from builder.standin import Ingredients  # noqa: PLC0415
 
     manifest, facts = load(name)
     chosen = _targets(manifest, targets)
     engine = _engine()
-    order = rehearsal.order(
-        engine,
-        manifest,
-        facts,
-        chosen,
-        _watch,
-        cache=ROOT / ".cache",
-        root_image=root_image,
-    )
-    _build(engine, order)
+    ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
+    with _progress(f"{manifest.tag(chosen)}{rehearsal.SUFFIX}", plain=plain, as_json=as_json) as watch:
+        order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
+        report = _build(engine, order, watch)
+    _show(report, as_json=as_json)
 
 
 @main.command()
 @click.argument("name", metavar="IMAGE")
 @_gpu_target
-def image(name: str, targets: tuple[str, ...]) -> None:
+@_plain
+@_json
+@_no_cache
+def image(
+    name: str,
+    targets: tuple[str, ...],
+    plain: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+    no_cache: bool,  # noqa: FBT001
+) -> None:
     """Build IMAGE on its real base, verify it, and tag it.
 
     Example: python -m builder image rocm7.14 --gpu-target gfx950
@@ -163,19 +159,26 @@ def image(name: str, targets: tuple[str, ...]) -> None:
     refuse_unknown(manifest)
     chosen = _targets(manifest, targets)
     engine = _engine()
-    try:
-        engine.pull(manifest.base.reference, _watch)
-    except BuilderError as error:
-        rehearse_instead = Problem(
-            "the image cannot be built without its base",
-            manifest.where("base"),
-            hint=f"rehearse it on a stand-in base: python -m builder rehearse {name}",
+    with _progress(manifest.tag(chosen), plain=plain, as_json=as_json) as watch:
+        try:
+            engine.pull(manifest.base.reference, watch)
+        except BuilderError as error:
+            instead = Problem(
+                "the image cannot be built without its base",
+                manifest.where("base"),
+                hint=f"rehearse it on a stand-in base: make rehearse IMAGE={name}",
+            )
+            raise type(error)(*error.problems, instead) from error
+        order = Order(
+            manifest=manifest,
+            facts=facts,
+            gpu_targets=chosen,
+            tag=manifest.tag(chosen),
+            arguments={},
+            no_cache=no_cache,
         )
-        raise type(error)(*error.problems, rehearse_instead) from error
-    _build(
-        engine,
-        Order(manifest=manifest, facts=facts, gpu_targets=chosen, tag=manifest.tag(chosen), arguments={}),
-    )
+        report = _build(engine, order, watch)
+    _show(report, as_json=as_json)
 
 
 @main.command()
@@ -226,26 +229,35 @@ def _engine() -> Engine:
     return Engine(owner="vime-images")
 
 
-def _watch(event: Event) -> None:
-    click.echo(str(event), err=True)
+def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:
+    """Whoever watches the build that gives `tag`."""
+    from builder import build as building  # noqa: PLC0415
+    from builder import progress  # noqa: PLC0415
+
+    if as_json:
+        return progress.Json(sys.stdout)
+    return progress.choose(sys.stderr, os.environ, building.earlier_seconds(ROOT, tag), plain=plain)
 
 
-def _build(engine: Engine, order: Order) -> None:
+def _build(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report:
     from builder import build as building  # noqa: PLC0415
 
-    report = building.make(engine, order, _watch)
+    report = building.make(engine, order, watch)
     path = building.write_report(ROOT, order, report)
-    click.echo(f"report: {_shown(path)}", err=True)
-    _show(report)
-    click.echo(f"\n{report.tag}  {report.image_id}")
+    click.echo(f"report: {shown(path)}", err=True)
+    return report
 
 
-def _show(report: Report) -> None:
-    click.echo(report.table())
+def _show(report: Report, *, as_json: bool = False) -> None:
+    if as_json:
+        click.echo(json.dumps(json.loads(report.json())))
+    else:
+        click.echo(report.table())
+        if report.tag:
+            click.echo(f"\n{report.tag}  {report.image_id}")
     if not report.passed:
-        raise VerificationError(
-            Problem(f"{report.count('failed')} of {len(report.checks)} checks failed: no tag given")
-        )
+        failed = report.count("failed")
+        raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
 
 
 def run() -> NoReturn:

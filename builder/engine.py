@@ -42,7 +42,7 @@ class Engine:
     """A container engine that answers and is new enough; all that it makes carries its owner's label."""
 
     def __init__(self, owner: str) -> None:
-        self._owner = owner
+        self.owner = owner
         self._client, self.address = connect()
         self._api = self._client.api
         self.version: str = self._client.version()["Version"]
@@ -110,10 +110,14 @@ class Engine:
             message = f"no answer within {FIRST_ANSWER_S} s"
             raise BaseImageError(_pull_problem(reference, message)) from error
 
+    def remove_image(self, reference: str) -> None:
+        """Take a tag away, and with its last tag the image."""
+        self._api.remove_image(reference)
+
     def import_root(self, archive: IO[bytes], reference: str, changes: Sequence[str]) -> str:
         """Make an image of a root file system's tar archive; its id."""
         repository, _, tag = reference.partition(":")
-        changes = [*changes, f"LABEL {OWNER}={self._owner}"]
+        changes = [*changes, f"LABEL {OWNER}={self.owner}"]
         # In pieces: of a file, the SDK announces the length and sends chunks, which the engine refuses.
         pieces = iter(lambda: archive.read(1024**2), b"")
         self._api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
@@ -185,7 +189,7 @@ class Engine:
             entrypoint=[],
             environment=dict(environment or {}),
             host_config=config,
-            labels={OWNER: self._owner},
+            labels={OWNER: self.owner},
             name=f"vime-images-{secrets.token_hex(6)}",
             volumes=folders,
         )
@@ -205,7 +209,7 @@ class Engine:
 
     def remove_leftovers(self) -> None:
         """Remove what carries this owner's label: containers, then images."""
-        mine = {"label": f"{OWNER}={self._owner}"}
+        mine = {"label": f"{OWNER}={self.owner}"}
         for container in self._api.containers(all=True, filters=mine):
             self._api.remove_container(container["Id"], force=True, v=True)
         for image in self._api.images(filters=mine):

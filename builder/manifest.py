@@ -193,6 +193,10 @@ class Manifest(schema.Written):
         """The sources with that recipe, in the order of the file."""
         return [source for source in self.sources.values() if source.recipe == recipe]
 
+    def key_path(self, dotted: str) -> tuple[str | int, ...] | None:
+        """The key that a message names with dots; None where the file has no such key."""
+        return next((path for path in self._document.places if ".".join(map(str, path)) == dotted), None)
+
     def where(self, *path: str | int) -> Location:
         """The place of a key in the file; of what is not written there, its parent's."""
         return self._document.where(*path)

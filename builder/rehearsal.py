@@ -9,36 +9,37 @@ from builder.build import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
+    from builder.standin import Ingredients
     from builder.trace import Event
 
+SUFFIX = "-rehearsal"  # of the tag
 
-def order(  # noqa: PLR0913 (each is one fact of the rehearsal)
+
+def order(  # noqa: PLR0913, PLR0917 (each is one fact of the rehearsal)
     engine: Engine,
     manifest: Manifest,
     facts: Facts,
     gpu_targets: tuple[str, ...],
+    ingredients: Ingredients,
     watch: Callable[[Event], None],
-    *,
-    cache: Path,
-    root_image: str | None = None,
 ) -> Order:
     """The order for a rehearsal; makes the stand-in base where this engine does not have it yet.
 
     Raises:
         StandInError: where the stand-in cannot be made here.
     """
-    stand_in = standin.make(engine, manifest, facts, watch, cache=cache, root_image=root_image)
+    stand_in = standin.make(engine, manifest, facts, ingredients, watch)
     commits = {manifest.sources[name].commit_argument: commit for name, commit in stand_in.commits.items()}
     return Order(
         manifest=manifest,
         facts=facts,
         gpu_targets=gpu_targets,
-        tag=f"{manifest.tag(gpu_targets)}-rehearsal",
+        tag=f"{manifest.tag(gpu_targets)}{SUFFIX}",
         arguments={"BASE_IMAGE": stand_in.reference, **commits},
-        network="none",
+        # The engine's own network: behind a proxy or a private name server, a bridge often has none.
+        network="host" if ingredients.index == "real" else "none",
     )

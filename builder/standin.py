@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from builder import buildkit, wheelhouse
-from builder.errors import Problem, StandInError
+from builder import buildkit, rootfs, upstreams, wheelhouse
+from builder.rootfs import read, run
 from builder.trace import Event
+from builder.upstreams import PLACE
 from builder.wheelhouse import Wheel
 
 if TYPE_CHECKING:
@@ -33,14 +31,9 @@ if TYPE_CHECKING:
 
 STANDINS = Path(__file__).parent.parent / "standins"
 LABEL = "vime-images.standin"
-PLACE = "/opt/standin"
+AUTHORITY = "/etc/standin-certificates.pem"  # how this machine checks the index
 # PyJWT as a system package leaves it: a copy that pip cannot uninstall.
 WITHOUT_RECORD = {"name": "PyJWT", "version": "2.7.0", "module": "jwt"}
-_IDENTITY = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in {"NAME": "stand-in", "EMAIL": "stand-in@example.invalid", "DATE": "2026-01-01T00:00:00Z"}.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +44,47 @@ class StandIn:
     commits: Mapping[str, str]
 
 
-def make(  # noqa: PLR0913 (each is one fact of the base)
-    engine: Engine,
-    manifest: Manifest,
-    facts: Facts,
-    watch: Callable[[Event], None],
-    *,
-    cache: Path,
-    root_image: str | None = None,
-    standins: Path = STANDINS,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingredients:
+    """What a stand-in base is made from.
+
+    Attributes:
+        cache: a folder for downloads, kept.
+        root_image: an image to stand on, in place of a root file system of our own.
+        index: where the base's pip resolves from: its own folder of stand-ins, or what this machine's pip uses.
+        standins: the folder that describes the stand-ins.
+    """
+
+    cache: Path
+    root_image: str | None = None
+    index: Literal["stand-in", "real"] = "stand-in"
+    standins: Path = STANDINS
+
+
+def make(
+    engine: Engine, manifest: Manifest, facts: Facts, ingredients: Ingredients, watch: Callable[[Event], None]
 ) -> StandIn:
     """The stand-in base of a manifest; made once, then found by the digest of all that goes into it.
 
     Raises:
         StandInError: where this machine cannot make one.
     """
-    root = root_image or _root_reference(standins)
-    reference = f"vime-images/standin:{manifest.base.facts}-{_digest(manifest, facts, root, standins)}"
+    standins = ingredients.standins
+    root = ingredients.root_image or rootfs.reference(standins)
+    pip = _pip_configuration(ingredients.index)
+    digest = _digest(manifest, facts, [root, ingredients.index, *pip.values()], standins)
+    reference = f"vime-images/standin:{manifest.base.facts}-{digest}"
     if engine.image_id(reference) is None:
-        if root_image is None:
-            _make_root(engine, root, standins, watch)
+        if ingredients.root_image is None:
+            rootfs.make(engine, standins, watch)
         watch(Event("stand-in", f"making {reference}"))
         with tempfile.TemporaryDirectory() as scratch:
             context = Path(scratch)
-            commits = _write_repositories(manifest, context, standins)
-            _write_packages(manifest, facts, context, standins, cache)
+            for name, text in pip.items():
+                (context / "etc").mkdir(exist_ok=True)
+                (context / "etc" / name).write_text(text, encoding="utf-8")
+            commits = upstreams.write(manifest, context, standins)
+            _write_packages(manifest, facts, context, ingredients)
             dockerfile = _dockerfile(root, facts, commits, standins)
             built = buildkit.build(engine, dockerfile, arguments={}, watch=watch, context=context, network="none")
         engine.tag(built.image_id, reference)
@@ -83,13 +92,29 @@ def make(  # noqa: PLR0913 (each is one fact of the base)
     return StandIn(reference, {name: labels[f"{LABEL}.{name}"] for name in manifest.sources})
 
 
-def _digest(manifest: Manifest, facts: Facts, root: str, standins: Path) -> str:
+def _pip_configuration(index: str) -> dict[str, str]:
+    """Files of /etc that say where the base's pip resolves from; of this machine's, only how an index is reached."""
+    if index == "stand-in":
+        return {"pip.conf": f"[global]\nindex-url = file://{PLACE}/index/simple\n"}
+    listed = run([sys.executable, "-m", "pip", "config", "list"], "pip shows no configuration")
+    found: dict[str, str] = {}
+    for line in sorted(listed.splitlines(), reverse=True):  # the environment's, which win, come last
+        name, _, text = line.partition("=")
+        found[name.rpartition(".")[2]] = ast.literal_eval(text)
+    lines = [f"{name} = {found[name]}\n" for name in ("index-url", "proxy", "timeout", "trusted-host") if name in found]
+    if "cert" not in found:
+        return {"pip.conf": "".join(["[global]\n", *lines])}
+    authority = Path(found["cert"]).read_text(encoding="utf-8")
+    return {"pip.conf": "".join(["[global]\n", *lines, f"cert = {AUTHORITY}\n"]), Path(AUTHORITY).name: authority}
+
+
+def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: Path) -> str:
     # Of the manifest, only what the base is made of: a change of a check must not make another base.
     sources = {name: [source.repository, source.tag] for name, source in manifest.sources.items()}
-    parts = [root, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
+    parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
     parts += [f"{name}=={tool.version} {tool.sha256}" for name, tool in manifest.build_tools.items()]
     digest = hashlib.sha256("\n".join(parts).encode())
-    for path in [*_files(standins), Path(__file__), Path(wheelhouse.__file__)]:
+    for path in [*_files(standins), *(Path(module) for module in (__file__, upstreams.__file__, wheelhouse.__file__))]:
         digest.update(f"{path.relative_to(standins) if path.is_relative_to(standins) else path.name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
@@ -99,88 +124,8 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-
-
-def _run(command: Sequence[str], failure: str, hint: str | None = None, **options: Any) -> str:  # noqa: ANN401
-    done = subprocess.run(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options)
-    if done.returncode:
-        raise StandInError(Problem(f"{failure}\n{done.stderr.strip()[-2000:]}", hint=hint))
-    return done.stdout
-
-
-# The root file system
-
-
-def _root_reference(standins: Path) -> str:
-    return f"vime-images/standin-root:{hashlib.sha256((standins / 'root.yaml').read_bytes()).hexdigest()[:12]}"
-
-
-def _make_root(engine: Engine, reference: str, standins: Path, watch: Callable[[Event], None]) -> None:
-    if engine.image_id(reference):
-        return
-    root, elsewhere = _read(standins / "root.yaml"), "--stand-in-from IMAGE takes another image's root instead"
-    if os.geteuid() or not shutil.which("apt-get"):
-        raise StandInError(Problem("only root on a Debian makes the stand-in's root file system", hint=elsewhere))
-    if not shutil.which("mmdebstrap"):
-        watch(Event("stand-in", "installing mmdebstrap"))
-        _run(["apt-get", "--quiet=2", "update"], "apt has no package lists")
-        install = ["apt-get", "--quiet=2", "--yes", "--no-install-recommends", "install", "mmdebstrap"]
-        _run(install, "mmdebstrap cannot be installed", elsewhere, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
-    mirrors = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Label: Debian", "Component: main"], "apt")
-    if not mirrors.strip():
-        raise StandInError(Problem("this machine's apt knows no mirror of Debian", hint=elsewhere))
-    mirror = mirrors.split()[0]
-    watch(Event("stand-in", f"making the root file system: Debian {root['suite']} with {', '.join(root['next_packages'])}"))
-    line = f"deb {mirror} {root['next_suite']} main"
-    install = f"apt-get --yes --no-install-recommends --target-release {root['next_suite']} install"
-    hooks = [
-        f"echo '{line}' > \"$1\"/etc/apt/sources.list.d/next.list",
-        'chroot "$1" apt-get --quiet=2 update',
-        f'chroot "$1" {install} {" ".join(root["next_packages"])}',
-        'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin',
-    ]
-    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
-        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(root['packages'])}", "--quiet"]
-        command += [f"--customize-hook={hook}" for hook in hooks]
-        command += [f"--dpkgopt=path-exclude={pattern}" for pattern in root["excluded"]]
-        _run([*command, root["suite"], archive.name, mirror], "mmdebstrap failed", elsewhere)
-        watch(Event("stand-in", f"importing {Path(archive.name).stat().st_size / 1e9:.1f} GB as {reference}"))
-        engine.import_root(archive, reference, ["CMD bash"])
-
-
-# What stands on it
-
-
-def _write_repositories(manifest: Manifest, context: Path, standins: Path) -> dict[str, str]:
-    """A bare repository for each source, found by its real address; their commits."""
-    commits, config = {}, []
-    for name, source in manifest.sources.items():
-        address = urlsplit(source.repository)
-        place = f"git/{address.netloc}{address.path}"
-        tree = context.parent / f"{context.name}.tree"
-        shutil.copytree(standins / "sources" / Path(source.checkout).name, tree)
-        git = ["git", "-C", str(tree), "-c", "init.defaultBranch=main", "-c", "core.autocrlf=false", "-c", "gc.auto=0"]
-        environment = os.environ | _IDENTITY | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-        for arguments in (["init"], ["add", "--all"], ["commit", "--message", f"Stand-in for {name}"]):
-            _run([*git, *arguments, "--quiet"] if arguments[0] != "add" else [*git, *arguments], f"git: {name}", env=environment)
-        if source.tag:
-            _run([*git, "tag", "--annotate", source.tag, "--message", source.tag], f"git: {name}", env=environment)
-        commits[name] = _run([*git, "rev-parse", "HEAD"], f"git: {name}", env=environment).strip()
-        bare = context / "standin" / place
-        bare.parent.mkdir(parents=True, exist_ok=True)
-        _run([*git, "clone", "--quiet", "--bare", str(tree), str(bare)], f"git: {name}", env=environment)
-        _run(["git", "-C", str(bare), "config", "uploadpack.allowAnySHA1InWant", "true"], f"git: {name}", env=environment)
-        shutil.rmtree(tree)
-        config.append(f'[url "file://{PLACE}/{place}"]\n\tinsteadOf = {source.repository}\n')
-    config.append("[safe]\n\tdirectory = *\n")
-    (context / "etc").mkdir(exist_ok=True)
-    (context / "etc" / "gitconfig").write_text("".join(config), encoding="utf-8")
-    return commits
-
-
-def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: Path, cache: Path) -> None:
+def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients: Ingredients) -> None:
+    standins = ingredients.standins
     place = context / "standin"
     for folder in (place / "installed", place / "index" / "files"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -188,10 +133,9 @@ def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: P
         wheel.write(place / "installed")
     for wheel in _index(manifest, facts, standins):
         wheel.write(place / "index" / "files")
-    for path in _build_tools(manifest, facts, cache):
+    for path in _build_tools(manifest, facts, ingredients.cache):
         shutil.copy(path, place / "index" / "files")
     wheelhouse.write_index(place / "index")
-    (context / "etc" / "pip.conf").write_text(f"[global]\nindex-url = file://{PLACE}/index/simple\n", encoding="utf-8")
     old = WITHOUT_RECORD
     info = place / "unrecorded" / f"{old['name']}-{old['version']}.dist-info"
     info.mkdir(parents=True)
@@ -203,25 +147,26 @@ def _write_packages(manifest: Manifest, facts: Facts, context: Path, standins: P
 
 
 def _base_distributions(facts: Facts, standins: Path) -> Iterator[Wheel]:
-    described = _read(standins / "distributions.yaml")
-    versions = {canonicalize_name(name): version for name, version in facts.distributions.items()}
+    described = read(standins / "distributions.yaml")
+    versions: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     for name, version in facts.distributions.items():
         yield _wheel(canonicalize_name(name), version, described.get(name, {}), standins, facts, versions)
 
 
 def _index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
-    described, pinned = _read(standins / "index.yaml"), _pinned(manifest)
+    described, pinned = read(standins / "index.yaml"), _pinned(manifest)
     wheels = [
         _wheel(name, pinned[name] if version == "pinned" else version, entry or {}, standins, facts, {})
         for name, versions in described["wheels"].items()
         for version, entry in versions.items()
     ]
-    asked = [Requirement(f"{name}=={version}") for name, version in pinned.items() if version[0].isdigit()]
+    asked = [Requirement(f"{name}=={override.version}") for name, override in manifest.overrides.items()]
     for source in manifest.sources.values():
         if source.requirements:
             tree = standins / "sources" / Path(source.checkout).name
             asked += _requirements(tree / source.requirements.file)
-    installed = {canonicalize_name(name): version for name, version in facts.distributions.items()}
+            asked += [Requirement(f"{name}{added.version}") for name, added in source.requirements.add.items()]
+    installed: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     installed |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
     closed = wheelhouse.close(wheels, installed, asked)
     traps = [
@@ -281,9 +226,13 @@ def _build_tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
             listing = Path(scratch) / "list.txt"
             listing.write_text("".join(lines), encoding="utf-8")
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-            command += ["--only-binary=:all:", f"--python-version={facts.python.version}", "--platform=manylinux2014_x86_64"]
+            command += [
+                "--only-binary=:all:",
+                f"--python-version={facts.python.version}",
+                "--platform=manylinux2014_x86_64",
+            ]
             wheels = Path(scratch) / "wheels"
-            _run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
+            run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
             wheels.rename(folder)
     return sorted(folder.iterdir())
 
@@ -291,7 +240,7 @@ def _build_tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
 def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: Path) -> str:
     python, site = Path(facts.python.executable), Path(facts.python.site_packages)
     venv = python.parent.parent
-    links = _read(standins / "links.yaml")
+    links = read(standins / "links.yaml")
     lines = [
         f"FROM {root}",
         "COPY etc /etc",
@@ -301,9 +250,12 @@ def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: P
         f"python3 -m venv {venv}",
         f"real=$(echo {venv}/lib/python3.*)",
         f'if [ ! -e {site.parent} ]; then ln -s "$(basename "$real")" {site.parent}; fi',
-        f"{python} -m pip install --quiet --no-index --no-deps --no-cache-dir --disable-pip-version-check {PLACE}/installed/*.whl",
+        f"{python} -m pip install --quiet --no-index --no-deps --no-cache-dir {PLACE}/installed/*.whl",
         f"cp -R {PLACE}/unrecorded/. {site}/",
-        *(f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}" for place, target in links.items()),
+        *(
+            f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}"
+            for place, target in links.items()
+        ),
         f"rm -r {PLACE}/installed {PLACE}/unrecorded",
         "PYTHON",
         *(f"ENV {name}={json.dumps(value)}" for name, value in facts.env.items()),

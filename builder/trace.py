@@ -10,7 +10,7 @@ import binascii
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -38,6 +38,8 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
     },
 }
 _STEP = re.compile(r"^\[(?:\S+ +)* *(?P<number>\d+)/\d+\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL)
+# What a build writes must not steer the terminal of whoever watches it.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DELIMITER = re.compile(r"<<-?['\"]?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -62,15 +64,21 @@ class Step:
 
     @property
     def last_lines(self) -> list[str]:
-        return self.log.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+        lines = self.log.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+        return [_CONTROL.sub("", line) for line in lines]
+
+
+State = Literal["note", "started", "line", "cached", "done", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of progress for whoever watches."""
+    """One line of progress for whoever watches; `seconds` is how long a finished step took."""
 
     step: str
     text: str
+    state: State = "note"
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.step}: {self.text}" if self.step else self.text
@@ -129,26 +137,27 @@ class Trace:
         return self._announce(step)
 
     def _announce(self, step: Step) -> list[Event]:
+        state, text = self._state(step)
+        if state is None or (step.digest, state) in self._announced:
+            return []
+        self._announced.add((step.digest, state))
+        return [Event(step.name, text, state, step.seconds)]
+
+    @staticmethod
+    def _state(step: Step) -> tuple[State | None, str]:
         if step.error:
-            text = "failed"
-        elif step.completed is not None:
-            text = "cached" if step.cached else f"done in {step.seconds:.1f} s"
-        elif step.started is not None:
-            text = "started"
-        else:
-            return []
-        kind = text.split()[0]
-        if (step.digest, kind) in self._announced:
-            return []
-        self._announced.add((step.digest, kind))
-        return [Event(step.name, text)]
+            return "failed", "failed"
+        if step.completed is not None:
+            return ("cached", "cached") if step.cached else ("done", f"done in {step.seconds:.1f} s")
+        return ("started", "started") if step.started is not None else (None, "")
 
     def _log(self, log: Any) -> list[Event]:  # noqa: ANN401 - a message described at run time
         step = self._steps.get(log.vertex)
         if step is None:
             return []
         step.log += log.msg
-        return [Event(step.name, line) for line in log.msg.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = (_CONTROL.sub("", line) for line in log.msg.decode("utf-8", "replace").splitlines())
+        return [Event(step.name, line, "line") for line in lines if line.strip()]
 
 
 @functools.cache
@@ -163,5 +172,5 @@ def _status_response() -> Any:  # noqa: ANN401 - a class made at run time
             else:
                 described.type = kind  # type: ignore[assignment]
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.StatusResponse"))

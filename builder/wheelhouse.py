@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIME = (2026, 1, 1, 0, 0, 0)
-WHEEL = b"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class Wheel:
         stem = f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
         files = dict(self.files) | {
             f"{stem}.dist-info/METADATA": self._metadata().encode(),
-            f"{stem}.dist-info/WHEEL": WHEEL,
+            f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         record = "".join(f"{name},{_record_hash(content)},{len(content)}\n" for name, content in files.items())
         files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
@@ -151,8 +150,7 @@ def _lowest(requirement: Requirement) -> str:
     above = sorted(version for _, version in clauses)
     candidates = [*map(str, named), "1.0", *(f"{version.base_version}.1" for version in above)]
     candidates += [*(f"{version.major + 1}" for version in above), "0"]
-    allowed = requirement.specifier.filter(candidates, prereleases=True)
-    found = next(iter(allowed), None)
+    found = next(iter(requirement.specifier.filter(candidates, prereleases=True)), None)
     if found is None:
         raise StandInError(Problem(f"no version is found that fits {str(requirement)!r}"))
     return found

@@ -49,21 +49,21 @@ class Scanner(ast.NodeVisitor):
         self.bound: dict[str, str] = {}  # local name -> module that it stands for
 
     def add(self, module: str, name: str | None, line: int) -> None:
-        if module.split(".")[0] in self.packages:
+        if module.partition(".")[0] in self.packages:
             self.needs.append(Use(module, name, self.file, line))
 
-    def visit_Import(self, node: ast.Import) -> None:  # noqa: N802
+    def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             self.add(alias.name, None, node.lineno)
             local = alias.asname or alias.name.split(".")[0]
             self.bound[local] = alias.name if alias.asname else local
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:  # noqa: N802
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if not node.level and node.module:
             for alias in node.names:
                 self.add(node.module, None if alias.name == "*" else alias.name, node.lineno)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         parts: list[str] = []
         inner: ast.expr = node
         while isinstance(inner, ast.Attribute):
@@ -74,18 +74,18 @@ class Scanner(ast.NodeVisitor):
         else:
             self.generic_visit(node)
 
-    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> None:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
         if called == "import_module" and node.args and isinstance(node.args[0], ast.Constant):
             self.add(str(node.args[0].value), None, node.lineno)
         self.generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> None:
         checking = ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         for child in node.orelse if checking else [node.test, *node.body, *node.orelse]:
             self.visit(child)
 
-    def visit_Try(self, node: ast.Try) -> None:  # noqa: N802
+    def visit_Try(self, node: ast.Try) -> None:
         catching = [handler for handler in node.handlers if catches_import_errors(handler)]
         if not catching:
             self.generic_visit(node)
@@ -93,7 +93,7 @@ class Scanner(ast.NodeVisitor):
         tried = self.inner([*node.body, *node.orelse])
         others = [self.inner(handler.body) for handler in catching]
         goes_on = [not any(isinstance(child, ast.Raise) for child in ast.walk(handler)) for handler in catching]
-        branches = [other for other, open_end in zip(others, goes_on) if other or open_end]
+        branches = [other for other, open_end in zip(others, goes_on, strict=True) if other or open_end]
         self.needs += [Choice([tried, *branches])] if tried and branches else tried
         for child in node.finalbody:
             self.visit(child)
@@ -118,7 +118,7 @@ class Provider:
     def __init__(self, roots: list[Path]) -> None:
         self.roots = roots
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019 - one provider a run
+    @functools.cache  # noqa: B019 - one provider a run
     def find(self, module: str) -> Path | None:
         """The file of a module, or its folder where it has no file of its own."""
         for root in self.roots:
@@ -133,7 +133,7 @@ class Provider:
                 return place
         return None
 
-    def has(self, module: str, name: str | None, seen: tuple[tuple[str, str], ...] = ()) -> str:
+    def has(self, module: str, name: str | None, seen: tuple[tuple[str, str], ...] = ()) -> str:  # noqa: PLR0911
         """Whether a module is there and defines a name; a dotted name is looked up part by part."""
         path = self.find(module)
         if path is None or not name:
@@ -154,7 +154,7 @@ class Provider:
             return HERE
         return UNKNOWN if dynamic or UNKNOWN in found else ABSENT
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019 - one provider a run
+    @functools.cache  # noqa: B019 - one provider a run
     def names(self, path: Path, module: str) -> tuple[dict[str, tuple[str, str | None] | None], list[str], bool]:
         """What a file defines (with the origin of what it imports), its star imports, and a module __getattr__."""
         names: dict[str, tuple[str, str | None] | None] = {}
@@ -179,7 +179,8 @@ class Provider:
 
     def now_in(self, packages: list[str], name: str) -> list[str]:
         """The modules that define a name today."""
-        pattern = re.compile(rf"^\s*(?:class|def|async def)\s+{re.escape(name)}\b|^{re.escape(name)}\s*[:=]", re.MULTILINE)
+        word = re.escape(name)
+        pattern = re.compile(rf"^\s*(?:class|def|async def)\s+{word}\b|^{word}\s*[:=]", re.MULTILINE)
         files = (path for root in self.roots for package in packages for path in python_files(root / package))
         found = (path for path in files if pattern.search(path.read_text("utf-8", "replace")))
         return sorted({module_name(path, self.roots) for path in found})
@@ -218,8 +219,8 @@ class Window:
 def window(folders: list[Path], packages: list[str], roots: list[Path], unused: dict[str, str]) -> Window:
     """Compare everything that some folders of a checkout import with what stands under the provider's roots."""
     provider, found, idle = Provider(roots), Window(), set(unused)
-    for folder, path in ((folder, path) for folder in folders for path in python_files(folder)):
-        shown = str(path.relative_to(folder.parent))
+    for path in (path for folder in folders for path in python_files(folder)):
+        shown = str(path.relative_to(next(folder.parent for folder in folders if path.is_relative_to(folder))))
         scanner = Scanner(shown, packages)
         scanner.visit(ast.parse(path.read_bytes()))
         missing = judge(scanner.needs, provider, packages, found)
@@ -267,7 +268,8 @@ def main() -> None:
     parser.add_argument("--package", action="append", required=True)
     given = parser.parse_args()
     found = window([given.consumer], given.package, given.provider, {})
-    print(f"{len(set(map(str, found.used)))} names, {len(found.missing)} missing", *found.missing, *found.notes, sep="\n  ")
+    first = f"{len(set(map(str, found.used)))} names, {len(found.missing)} missing"
+    print(first, *found.missing, *found.notes, sep="\n  ")
     sys.exit(1 if found.missing else 0)
 
 

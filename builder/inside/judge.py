@@ -175,12 +175,13 @@ class Judge:
         here = self.rules["where"]
         self.overrides = {str(canonicalize_name(name)): {**rule, "version": f"=={rule['version']}"}
                           for name, rule in self.policy["overrides"].items()}
-        # What is not free: its version, what holds it, and where the manifest says so.
-        self.held = {name: [f"=={rule['version']}", f"the base has {name} {rule['version']}", here]
-                     for name, rule in self.sealed.items()}
+        # What is not free: version, who holds it, where the manifest says so. The seal comes last and wins.
+        self.held: dict[str, list[str]] = {}
         for name, rule in {**self.policy["constraints"], **self.overrides}.items():
             text = f"the manifest holds {name}{rule['version']}"
             self.held[str(canonicalize_name(name))] = [rule["version"], text, here, rule["where"]]
+        for name, rule in self.sealed.items():
+            self.held[name] = [f"=={rule['version']}", f"the base has {name} {rule['version']}", here]
 
     def change(self, *places: str) -> str:
         return f"\n    change {self.policy['manifest']}, {' or '.join(places)}"
@@ -190,14 +191,15 @@ class Judge:
         lines, faults = flatten(self.root / self.rules["file"], self.root)
         refuse(faults)
         without = {canonicalize_name(name) for name in self.rules["without"]}
-        place = f"{self.policy['manifest']}, {self.rules['where']}"
-        lines += [(Requirement(text), place) for text in self.rules["add"]]
+        added = f"{self.policy['manifest']}, {self.rules['where']}"
+        lines += [(Requirement(text), added) for text in self.rules["add"]]
         exact, rest = [], []
         for need, place in lines:
-            if (name := name_of(need)) in self.overrides and applies(need, set()):
-                exact.append((Requirement(name + self.overrides[name]["version"]), place))
-            elif name not in {*without, *self.overrides}:
+            name = name_of(need)
+            if name not in {*without, *self.overrides}:
                 rest.append((need, place))
+            elif name not in without and applies(need, set()):
+                exact.append((Requirement(name + self.overrides[name]["version"]), place))
         return exact, rest
 
     def pip_install(self, lines: list[str], *options: str) -> tuple[int, str]:
@@ -205,8 +207,9 @@ class Judge:
         path = self.scratch / "lines.txt"
         path.write_text("\n".join(lines), encoding="utf-8")
         sources = ",".join(self.policy["source_builds"])
-        binary = ["--only-binary=:all:", *([f"--no-binary={sources}", "--no-build-isolation"] if sources else [])]
-        code, said = pip("install", *binary, *options, f"--requirement={path}", environment=self.environment)
+        build = [f"--no-binary={sources}", "--no-build-isolation"] if sources else []
+        arguments = ("install", "--only-binary=:all:", *build, *options, f"--requirement={path}")
+        code, said = pip(*arguments, environment=self.environment)
         return code, "\n    ".join(said.splitlines()[-TAIL:])
 
     def dry_run(self, lines: list[Ask], *options: str) -> tuple[list[Item] | None, str]:
@@ -226,9 +229,8 @@ class Judge:
         if plan is None:
             raise Fault(*self.conflicts(lines), f"pip finds no plan:\n    {words}")
         chains = {name_of(need): chain for need, chain in reversed(asks(lines, plan))}
-        found = [(item, *fault) for item in plan for fault in self.against(item)]
-        refuse([f"{item.name} {item.version} {fault}\n    {chains.get(item.name)}{self.change(*places)}"
-                for item, fault, *places in found])
+        refuse([f"{item.name} {item.version} {text}\n    {chains.get(item.name)}{self.change(*places)}"
+                for item in plan for text, *places in self.against(item)])
         self.install_exactly(plan)
         return [{"name": item.name, "version": item.version, "url": item.url, "sha256": item.sha256,
                  "requested_by": chains.get(item.name, "")} for item in plan]
@@ -240,7 +242,11 @@ class Judge:
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
 
     def against(self, item: Item) -> Iterator[tuple[str, ...]]:
-        """Find the rules that an item breaks: what is wrong, and the places in the manifest."""
+        """Find the rules that an item breaks: what is wrong, and the places in the manifest.
+
+        A report names no files: a second owner of a sealed module is known here by its name only
+        (`forbidden`), and by its files to the seal's check after the step.
+        """
         here, name, old = self.rules["where"], item.name, installed(item.name)
         if sealed := self.sealed.get(name):
             yield f"would replace the sealed {name} {sealed['version']}", here
@@ -253,7 +259,7 @@ class Judge:
             if fnmatchcase(name, canonicalize_name(glob)):
                 yield f"is forbidden as {glob}: {rule['reason']}", here, rule["where"]
         if old and not old.read_text("RECORD"):
-            yield f"would replace {name} {old.version}, which has no RECORD, so pip cannot uninstall it", "removed"
+            yield f"would replace {name} {old.version}, which has no RECORD for an uninstall", "removed"
 
     def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""

@@ -23,7 +23,7 @@ def quiet(_: Event) -> None:
 
 def mine(engine: Engine) -> list[str]:
     """The containers that carry this run's label."""
-    filters = {"label": f"{OWNER}={engine._owner}"}  # noqa: SLF001 - looking behind the room on purpose
+    filters = {"label": f"{OWNER}={engine.owner}"}
     return [found["Id"] for found in engine._api.containers(all=True, filters=filters)]  # noqa: SLF001
 
 

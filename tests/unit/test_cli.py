@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from manifests import IMAGES, REAL, ROOT
 
 from builder import cli, errors, manifest
+from builder.project import known_images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,6 +169,14 @@ def test_render_check_writes_nothing(project: Project) -> None:
     assert (project.root / DOCKERFILE).read_bytes() == before
 
 
+def test_render_needs_no_docker_sdk(project: Project) -> None:
+    program = "import sys; sys.modules['docker'] = None; from builder.cli import main; main(['render'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=project.root, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_fault_of_a_template_has_its_place(project: Project) -> None:
     project.edit("templates/verification.j2", "image.workdir", "image.wrokdir")
     told = project.refusal(errors.RenderError, "render", NAME)
@@ -182,6 +191,10 @@ def test_a_fault_of_a_template_has_its_place(project: Project) -> None:
 def test_an_unknown_image_names_the_near_one(project: Project, command: str) -> None:
     told = project.refusal(errors.UsageError, command, NAME.replace("rocm", "rcom"))
     assert told == f"error: no image '{NAME.replace('rocm', 'rcom')}'\n    hint: did you mean '{NAME}'?\n"
+
+
+def test_a_version_that_differs_by_a_trailing_zero_is_another_image(project: Project) -> None:
+    assert f"no image '{NAME}0'" in project.refusal(errors.UsageError, "check", f"{NAME}0")
 
 
 def test_an_unknown_image_that_is_near_to_none_names_the_known(project: Project) -> None:
@@ -207,7 +220,8 @@ def test_an_unknown_gpu_target_names_the_known_before_any_engine_is_asked(projec
 def test_without_an_engine_the_hint_is_how_to_start_one(project: Project, command: list[str]) -> None:
     told = project.refusal(errors.EngineAbsentError, *command)
     assert told.count("error: ") == 1
-    assert "hint: " in told
+    assert "no container engine at unix://" in told
+    assert "hint: `scripts/engine start` starts a private one" in told
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["check", "--nonsense"], ["verify"]])
@@ -233,9 +247,9 @@ def test_every_help_has_an_example_that_its_command_accepts(name: str) -> None:
 
 def test_every_example_names_an_image_that_is_there() -> None:
     helps = " ".join(command.help or "" for command in cli.main.commands.values())
-    assert set(cli.known_images()) == {path.stem for path in IMAGES}
+    assert set(known_images()) == {path.stem for path in IMAGES}
     named = {word for word in helps.split() if word.startswith("rocm") and word[4:5].isdigit()}
-    assert named <= set(cli.known_images())
+    assert named <= set(known_images())
 
 
 def test_every_kind_of_failure_has_an_exit_code_of_its_own() -> None:

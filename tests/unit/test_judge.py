@@ -125,9 +125,7 @@ def version() -> str:
 @pytest.fixture
 def step(tmp_path: Path, pips: Path, address: str, version: str) -> Step:
     image = wheels.image(tmp_path, wheels.pip_files(pips, version), BASE)
-    seal = {
-        name: {"version": image.version(name)} for name in ("torch", "torchvision", "triton", "amd-aiter")
-    }
+    seal = {name: {"version": image.version(name)} for name in ("torch", "torchvision", "triton", "amd-aiter")}
     image.write("seal.json", {"schema": 1, "distributions": seal, "pip_check": []})
     image.write("constraints.txt", "".join(f"{name}=={rule['version']}\n" for name, rule in seal.items()))
     image.write("pip.conf", f"[global]\nindex-url = {address}\n")
@@ -200,7 +198,7 @@ def test_a_copy_without_record_is_refused_and_after_its_removal_replaced(step: S
     (step.image.site / "jwt").mkdir()
     (step.image.site / "jwt" / "__init__.py").touch()
     told = step.refusal("mcp\n")
-    assert "pyjwt 2.10.0 would replace pyjwt 2.7.0, which has no RECORD" in told
+    assert "pyjwt 2.10.0 would replace pyjwt 2.7.0, which has no RECORD for an uninstall" in told
     assert "mcp 1.0 asks for pyjwt>=2.10, requirements/vllm/rocm.txt:1 asks for mcp" in told
     assert "change images/x.yaml, removed" in told
     done = step.image.run("judge", "remove", "PyJWT", "--optional", "tilelang")
@@ -218,6 +216,10 @@ def test_an_ordinary_distribution_may_be_replaced(step: Step) -> None:
 def test_an_override_is_installed_without_dependencies_and_serves_its_dependants(step: Step) -> None:
     assert step.install("opencv>=4.13\n") == {"opencv": "4.11.0"}
     assert step.install("opencv>=4.13\nuser-of-opencv\n") == {"user-of-opencv": "1.0", "numpy": "1.26.4"}
+
+
+def test_an_override_that_is_left_out_is_not_installed(step: Step) -> None:
+    assert step.install("opencv>=4.13\nhelper\n", without=["OpenCV"]) == {"helper": "1.5"}
 
 
 def test_a_line_for_another_platform_brings_no_override(step: Step) -> None:
@@ -299,10 +301,9 @@ def test_every_hostile_line_is_told_before_pip_runs(step: Step) -> None:
 
 def test_an_extra_index_of_the_machine_is_not_used(step: Step, tmp_path: Path, address: str) -> None:
     extra = wheels.index(tmp_path / "extra", [Wheel("helper", "9.0"), Wheel("onlythere", "1.0")])
-    step.image.write("pip.conf", f"[global]\nindex-url = {address}\n[install]\nextra-index-url = {extra}\n")
-    done = step.judge(
-        "helper\n", PIP_UPGRADE="1", PIP_PRE="1", PIP_TARGET=str(tmp_path / "t"), UV_INDEX=extra
-    )
+    machine = step.image.python.parents[1] / "pip.conf"  # where pip looks by itself
+    machine.write_text(f"[global]\nindex-url = {address}\n[install]\nextra-index-url = {extra}\n")
+    done = step.judge("helper\n", PIP_UPGRADE="1", PIP_PRE="1", PIP_TARGET=str(tmp_path / "t"), UV_INDEX=extra)
     assert done.returncode == 0, done.stderr
     assert step.image.version("helper") == "1.5"
     for key in ("extra-index-url", "upgrade", "pre", "target", "UV_INDEX"):
@@ -321,7 +322,9 @@ def test_a_source_distribution_is_not_run(step: Step, tmp_path: Path) -> None:
     (tmp_path / "onlysource-1.0").mkdir()
     (tmp_path / "onlysource-1.0" / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     shutil.make_archive(str(tmp_path / "links" / "onlysource-1.0"), "gztar", tmp_path, "onlysource-1.0")
-    assert "No matching distribution" in step.refusal("onlysource\n", PIP_FIND_LINKS=str(tmp_path / "links"))
+    assert "No matching distribution found for onlysource" in step.refusal(
+        "onlysource\n", PIP_FIND_LINKS=str(tmp_path / "links")
+    )
     assert not (tmp_path / "ran").exists()
 
 
@@ -365,9 +368,7 @@ def test_both_known_reports_are_read(tmp_path: Path, version: str) -> None:
         report(install=["a"]),
         report(install=[{**ENTRY, "metadata": {"name": "a"}}]),
         report(install=[{**ENTRY, "download_info": {"url": "file:///a", "dir_info": {}}}]),
-        report(
-            install=[{**ENTRY, "download_info": {"url": "https://h/a", "archive_info": {"hash": "md5=1"}}}]
-        ),
+        report(install=[{**ENTRY, "download_info": {"url": "https://h/a", "archive_info": {"hash": "md5=1"}}}]),
     ],
 )
 def test_a_report_that_is_not_understood_is_refused(tmp_path: Path, text: str | None) -> None:

@@ -105,6 +105,13 @@ def test_every_place_that_the_judge_can_name_is_a_key_of_the_manifest(path: Path
 
 
 @every_manifest
+def test_no_line_number_is_in_the_image(path: Path) -> None:
+    """A line number would change with every comment, and rebuild what follows: docs/decisions/003."""
+    written = manifest.load(path)
+    assert "(line" not in lists.text(lists.policy(written)) + lists.text(lists.checks(written, facts_of(written)))
+
+
+@every_manifest
 def test_every_requirement_set_has_its_step_and_no_other(path: Path) -> None:
     written = manifest.load(path)
     wanted = {source.step("REQUIREMENTS") for source in written.sources.values() if source.requirements}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 LONGEST_RECIPE = 300
-# The recipe and the five programs that it carries; docs/decisions/004 explains why no fewer.
+# docs/decisions/004-how-long-the-file-may-be.md explains it.
 LONGEST_FILE = 1_600
 PROGRAMS = sorted(path.name for path in (ROOT / "builder/inside").glob("[a-z]*.py"))
 SPELLING = ROOT / "tests/manifests/good/spelling.yaml"
@@ -122,6 +122,7 @@ def test_neither_hash_seed_nor_locale_changes_a_byte(seed: str, locale: str) -> 
     environment = os.environ | {
         "PYTHONHASHSEED": seed,
         "LC_ALL": locale,
+        "TZ": "Asia/Tokyo",
         "PYTHONCOERCECLOCALE": "0",
         "PYTHONUTF8": "0",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}",
@@ -328,6 +329,16 @@ def test_a_misspelt_template_fails_at_its_line(tmp_path: Path, template: str, ol
     (problem,) = caught.value.problems
     assert problem.where is not None
     assert (problem.where.path, problem.where.line) == (path, line)
+
+
+@every_manifest
+def test_no_pin_stands_in_a_template(path: Path) -> None:
+    written = manifest.load(path)
+    pins = {written.base.digest} | {source.commit for source in written.sources.values()}
+    pins |= {source.tag for source in written.sources.values() if source.tag}
+    pins |= {tool.version for tool in written.build_tools.values()}
+    templates = "".join(template.read_text(encoding="utf-8") for template in render.TEMPLATES.rglob("*.j2"))
+    assert [pin for pin in pins - {"unknown"} if pin in templates] == []
 
 
 def test_a_template_that_breaks_a_rule_fails_to_render(tmp_path: Path) -> None:

@@ -134,10 +134,7 @@ def test_a_module_without_metadata_is_refused(make: Make, optional: bool) -> Non
 def test_two_owners_of_one_module_are_refused(make: Make) -> None:
     other = Wheel("pytorch-triton-rocm", "3.4.0", (), {"triton/__init__.py": ""})
     told = refusal(make([*BASE, other]), "create", *SEALED)
-    assert (
-        "seal: base: a second distribution owns the module triton: pytorch_triton_rocm-3.4.0, triton-3.7.0"
-        in told
-    )
+    assert "seal: base: a second distribution owns the module triton: pytorch_triton_rocm-3.4.0, triton-3.7.0" in told
     assert "tests" not in told, "a folder that several projects ship by mistake is no module"
 
 
@@ -156,9 +153,7 @@ def test_a_torch_that_is_no_rocm_build_is_refused(make: Make, version_py: str, s
 
 
 def test_a_family_that_disagrees_by_its_fields_is_refused(make: Make) -> None:
-    vision = replace(
-        BASE[1], files={"torchvision/__init__.py": "", "torchvision/version.py": "cuda = '13.0'\n"}
-    )
+    vision = replace(BASE[1], files={"torchvision/__init__.py": "", "torchvision/version.py": "cuda = '13.0'\n"})
     told = refusal(make([TORCH, vision, *BASE[2:]]), "create", *SEALED)
     assert "torchvision 0.27.0+rocm7.14.0a20260608 is a CUDA build" in told
 
@@ -300,8 +295,7 @@ def test_rehash_finds_bytes_that_size_and_time_hide(sealed: Image) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert sealed.run("seal", "check", "S").returncode == 0
     assert (
-        sealed.start("-c", code, PYTHONPATH=path).stdout
-        == repr([f"torch: not the bytes of its RECORD: {file}"]) + "\n"
+        sealed.start("-c", code, PYTHONPATH=path).stdout == repr([f"torch: not the bytes of its RECORD: {file}"]) + "\n"
     )
 
 

@@ -170,6 +170,13 @@ def test_the_lines_of_a_log_are_told_with_their_step_and_kept_whole() -> None:
     assert told.steps[0].log == b"[1/9] compiling\n\n  \ncaf\xc3\xa9 \xff\n"
 
 
+def test_what_a_build_writes_does_not_steer_the_terminal() -> None:
+    told = Trace()
+    told.feed(encoded(vertex(started=at(1))))
+    assert lines(told, log(b"\x1b[31mred\x1b[0m\x07 \x1b[2Jtext\n")) == ["SEAL_BASE: red text"]
+    assert told.steps[0].last_lines == ["red text"]
+
+
 def test_a_line_that_comes_in_pieces_is_whole_in_the_last_lines() -> None:
     told = Trace()
     told.feed(encoded(vertex(started=at(1))))

@@ -132,7 +132,7 @@ def test_the_same_distribution_is_the_same_bytes_whenever_it_is_written(
     assert written[0] == written[1]
 
 
-def test_a_source_archive_holds_code_that_nobody_should_run(environment: Environment, tmp_path: Path) -> None:
+def test_a_source_archive_is_nothing_for_a_plan_of_wheels_only(environment: Environment, tmp_path: Path) -> None:
     path = Wheel(name="unjudged", version="1.0", files={}, as_source=True).write(tmp_path)
     with tarfile.open(path) as archive:
         assert sorted(archive.getnames()) == ["unjudged-1.0/PKG-INFO", "unjudged-1.0/setup.py"]
@@ -140,6 +140,14 @@ def test_a_source_archive_holds_code_that_nobody_should_run(environment: Environ
         "install", "--no-index", "--no-deps", "--only-binary=:all:", f"--find-links={tmp_path}", "unjudged"
     )
     assert done.returncode != 0
+
+
+def test_a_source_archive_stops_whoever_builds_it(tmp_path: Path) -> None:
+    path = Wheel(name="trap", version="1.0", files={}, as_source=True).write(tmp_path)
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run([*command, f"--dest={tmp_path}/d", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "nobody has judged this code" in done.stdout + done.stderr
 
 
 # The index

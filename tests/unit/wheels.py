@@ -51,12 +51,8 @@ class Wheel:
         module = self.stem.partition("-")[0]
         needs = "".join(f"Requires-Dist: {text}\n" for text in self.requires)
         texts = dict(self.files or {f"{module}/__init__.py": f"__version__ = {self.version!r}\n"})
-        texts[f"{info}/METADATA"] = (
-            f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n{needs}"
-        )
-        texts[f"{info}/WHEEL"] = (
-            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        texts[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n{needs}"
+        texts[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         found = {path: text.encode() for path, text in sorted(texts.items())}
         rows = [f"{path},sha256={_hash(content)},{len(content)}\n" for path, content in found.items()]
         return found | {f"{info}/RECORD": ("".join(rows) + f"{info}/RECORD,,\n").encode()}
@@ -124,10 +120,9 @@ class Image:
 
     def environment(self) -> dict[str, str]:
         """This process's, without the machine's own pip configuration."""
-        kept = {
-            key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "PYTHON"))
-        }
-        return kept | {"PIP_CONFIG_FILE": str(self.root / "pip.conf"), "PYTHONDONTWRITEBYTECODE": "1"}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "PYTHON"))}
+        kept |= {"HOME": str(self.root), "XDG_CONFIG_DIRS": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return kept | {"PIP_CONFIG_FILE": str(self.root / "pip.conf")}
 
     def run(self, program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run an in-image program there."""

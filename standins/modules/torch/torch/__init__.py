@@ -1,6 +1,13 @@
 """A stand-in for torch: it says what it was built for, and sees no device."""
 
-from torch import cuda, version
+from torch import cuda, distributed, version
 from torch.version import __version__
 
-__all__ = ["__version__", "cuda", "version"]
+__all__ = ["__version__", "cuda", "distributed", "version"]
+
+
+def __getattr__(name):
+    """Whatever else is taken from torch when a module is imported: a dtype, a class, a decorator."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})

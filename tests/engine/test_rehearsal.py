@@ -1,0 +1,306 @@
+"""The whole path on a real engine: the committed Dockerfile on the stand-in base, and one thing broken at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from builder import build, buildkit, facts, manifest, render, standin
+from builder.build import Order
+from builder.engine import Engine
+from builder.errors import BuildFailedError
+from builder.report import Report
+from builder.trace import Event
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = manifest.load(ROOT / "images" / "rocm7.14.yaml")
+FACTS = facts.of(MANIFEST, ROOT)
+NOWHERE = "1" * 40
+SITE = FACTS.python.site_packages
+
+Change = Callable[[Path], None]
+Make = Callable[..., Order]
+
+
+def quiet(_: Event) -> None:
+    """Watch nothing."""
+
+
+@pytest.fixture(scope="session")
+def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Orders for rehearsals; a change edits a copy of the stand-ins. What they add to the engine goes with the run."""
+    made: list[str] = []
+
+    def make(
+        change: Change | None = None, arguments: Mapping[str, str] | None = None, targets: tuple[str, ...] = ("gfx942",)
+    ) -> Order:
+        standins = standin.STANDINS
+        if change:
+            standins = tmp_path_factory.mktemp("changed") / "standins"
+            shutil.copytree(standin.STANDINS, standins)
+            change(standins)
+        ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
+        base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
+        commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
+        tag = f"vime-images-test:{engine.owner}-{len(made)}"
+        made.extend([tag, *([base.reference] if change else [])])
+        return Order(
+            manifest=MANIFEST,
+            facts=FACTS,
+            gpu_targets=targets,
+            tag=tag,
+            arguments={"BASE_IMAGE": base.reference, **commits, **(arguments or {})},
+            network="none",
+        )
+
+    yield make
+    for reference in made:
+        with contextlib.suppress(Exception):  # one that failed has no tag
+            engine.remove_image(reference)
+
+
+@pytest.fixture(scope="session")
+def clean(engine: Engine, order: Make) -> tuple[Order, Report]:
+    """A rehearsal with nothing broken."""
+    ordered = order()
+    return ordered, build.make(engine, ordered, quiet)
+
+
+def replace(path: str, old: str, new: str) -> Change:
+    """A change of one stand-in file."""
+
+    def change(standins: Path) -> None:
+        text = (standins / path).read_text()
+        assert old in text, f"{path} no longer has {old!r}"
+        (standins / path).write_text(text.replace(old, new))
+
+    return change
+
+
+def run(engine: Engine, image: str, *command: str) -> str:
+    with engine.container(image, command) as container:
+        code, output = container.wait(), container.output()
+    assert code == 0, output
+    return output
+
+
+def failure(engine: Engine, ordered: Order) -> BuildFailedError:
+    with pytest.raises(BuildFailedError) as caught:
+        build.make(engine, ordered, quiet)
+    assert engine.image_id(ordered.tag) is None
+    return caught.value
+
+
+def docker(engine: Engine, *arguments: str, buildkit_is_on: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"DOCKER_BUILDKIT": "1" if buildkit_is_on else "0"}
+    if engine.address.startswith("unix://"):
+        environment["DOCKER_HOST"] = engine.address
+    text = (ROOT / MANIFEST.dockerfile).read_text()
+    return subprocess.run(
+        ["docker", *arguments, "-"], input=text, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+# Nothing broken
+
+
+def test_a_clean_rehearsal_passes_every_check_and_gets_its_tag(engine: Engine, clean: tuple[Order, Report]) -> None:
+    ordered, report = clean
+    assert [check.detail for check in report.checks if check.outcome != "passed"] == []
+    assert (report.tag, engine.image_id(ordered.tag)) == (ordered.tag, report.image_id)
+    assert (
+        report.headline
+        == f"rocm7.14 for gfx942: {len(report.checks)} passed, 0 failed, 0 could not run (pins: overridden)"
+    )
+
+
+def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, clean: tuple[Order, Report]) -> None:
+    listed = run(engine, clean[1].image_id, "find", "/opt/vime-image", "-type", "f").split()
+    names = {path.removeprefix("/opt/vime-image/") for path in listed}
+    assert names == {
+        *(f"bin/{name}.py" for name in ("check", "imports", "judge", "seal", "source")),
+        *(f"sources/{name}.json" for name in MANIFEST.sources),
+        *("plans/REQUIREMENTS_VIME.json", "plans/REQUIREMENTS_VLLM.json"),
+        *("requirements/vllm/common.txt", "requirements/vllm/rocm.txt"),
+        *("checks.json", "constraints.txt", "gpu_targets", "policy.json", "seal.json", "verification.json"),
+    }
+    proof = json.loads(run(engine, clean[1].image_id, "cat", "/opt/vime-image/verification.json"))
+    assert proof["counts"] == {"passed": len(clean[1].checks), "failed": 0, "could_not_run": 0}
+
+
+def test_nothing_that_the_image_does_not_need_is_left_behind(engine: Engine, clean: tuple[Order, Report]) -> None:
+    found = run(
+        engine,
+        clean[1].image_id,
+        "find",
+        "/tmp",
+        "/root",
+        "/opt",
+        "/var/log",
+        "-maxdepth",
+        "2",
+        "-newer",
+        "/opt/standin",
+    )
+    kept = ("/opt/vime", "/opt/Megatron-LM", "/opt/venv")
+    assert [path for path in found.split() if path.count("/") == 2 and not path.startswith(kept)] == []
+
+
+def test_the_constraints_are_the_base_s_full_versions_and_nothing_else(
+    engine: Engine, clean: tuple[Order, Report]
+) -> None:
+    lines = run(engine, clean[1].image_id, "cat", "/opt/vime-image/constraints.txt").splitlines()
+    assert f"torch=={FACTS.distributions['torch']}" in lines
+    assert "vllm==0.29.0+rocm714" in lines
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[\w.+!]+", line)] == []
+
+
+def test_torch_is_the_base_s_own_after_all_steps(engine: Engine, clean: tuple[Order, Report]) -> None:
+    program = "import torch, numpy; print(torch.__version__, torch.version.cuda, numpy.__version__)"
+    found = run(engine, clean[1].image_id, FACTS.python.executable, "-c", program).split()
+    assert found == [FACTS.distributions["torch"], "None", "1.26.4"]
+
+
+def test_docker_build_of_the_committed_file_gives_the_same_image(engine: Engine, clean: tuple[Order, Report]) -> None:
+    arguments = [f"--build-arg={name}={value}" for name, value in clean[0].build_arguments.items()]
+    done = docker(engine, "build", "--quiet", "--network=none", "--provenance=false", *arguments)
+    assert done.stdout.strip() == clean[1].image_id, done.stderr
+
+
+def test_the_classic_builder_stops_at_the_first_step(engine: Engine, clean: tuple[Order, Report]) -> None:
+    base = clean[0].arguments["BASE_IMAGE"]
+    done = docker(engine, "build", f"--build-arg=BASE_IMAGE={base}", buildkit_is_on=False)
+    assert done.returncode != 0
+    assert "the --mount option requires BuildKit" in done.stderr
+    assert done.stdout.count("RUN") == 1
+
+
+def test_a_second_rehearsal_runs_no_step(engine: Engine, clean: tuple[Order, Report]) -> None:
+    again = build.make(engine, clean[0], quiet)
+    assert [step.name for step in again.steps if not step.cached] == []
+    assert again.image_id == clean[1].image_id
+
+
+def test_after_a_change_of_vime_s_commit_the_compiles_are_cached(engine: Engine, clean: tuple[Order, Report]) -> None:
+    bare = "/opt/standin/git/github.com/vllm-project/vime"
+    later = run(engine, clean[0].arguments["BASE_IMAGE"], "git", "-C", bare, "rev-parse", "refs/heads/next").strip()
+    arguments = {**clean[0].build_arguments, "VIME_COMMIT": later}
+    built = buildkit.build(engine, render.render(MANIFEST, FACTS), arguments=arguments, watch=quiet, network="none")
+    cached = {step.name: step.cached for step in built.steps}
+    assert cached["BUILD_VLLM"]
+    assert cached["BUILD_TORCH_MEMORY_SAVER"]
+    assert cached["REQUIREMENTS_VLLM"]
+    assert not cached["FETCH_VIME"]
+
+
+@pytest.mark.parametrize("targets", [("gfx950",), ("gfx942", "gfx950")])
+def test_every_target_of_the_manifest_can_be_rehearsed(engine: Engine, order: Make, targets: tuple[str, ...]) -> None:
+    report = build.make(engine, order(targets=targets), quiet)
+    assert [check.detail for check in report.checks if check.outcome != "passed"] == []
+    assert report.gpu_targets == targets
+
+
+# One thing broken
+
+
+def test_a_commit_that_is_not_the_tag_s_is_named_with_the_one_that_is(engine: Engine, order: Make) -> None:
+    ordered = order()
+    wrong = order(arguments={"VLLM_COMMIT": NOWHERE})
+    error = failure(engine, wrong)
+    assert error.step == "BUILD_VLLM"
+    assert (
+        f"v0.29.0 of https://github.com/vllm-project/vllm is {ordered.arguments['VLLM_COMMIT']}, not {NOWHERE}"
+        in str(error)
+    )
+    assert "sources.vllm" in str(error)
+
+
+def test_a_patch_that_does_not_apply_is_named_with_its_source(engine: Engine, order: Make) -> None:
+    path = "sources/vime/docker/amd_patch/latest/megatron.patch"
+    text = (standin.STANDINS / path).read_text()
+    line = next(line for line in text.splitlines() if line.startswith("-") and not line.startswith("---"))
+    error = failure(engine, order(replace(path, line, f"{line} that upstream has changed")))
+    assert error.step == "FETCH_MEGATRON"
+    assert "sources.megatron: /opt/vime/docker/amd_patch/latest/megatron.patch does not apply" in str(error)
+
+
+def test_a_requirement_that_wants_a_newer_torch_is_refused_with_its_chain(engine: Engine, order: Make) -> None:
+    error = failure(
+        engine, order(replace("sources/vime/requirements.txt", "accelerate", "accelerate\nwants-newer-torch"))
+    )
+    assert error.step == "REQUIREMENTS_VIME"
+    for part in ("wants-newer-torch", "torch>2.12.0", FACTS.distributions["torch"], "sources.vime.requirements"):
+        assert part in str(error)
+
+
+def test_a_missing_name_is_reported_with_its_line_and_its_new_place(engine: Engine, order: Make) -> None:
+    line = "from vllm.entrypoints.openai.cli_args import FrontendArgs"
+    path = "sources/vime/vime/rollout/memory.py"
+
+    def change(standins: Path) -> None:
+        (standins / path).write_text(f"{line}\n{(standins / path).read_text()}")
+
+    error = failure(engine, order(change))
+    assert error.step == "VERIFY"
+    assert "vllm.entrypoints.openai.cli_args.FrontendArgs, imported at vime/rollout/memory.py:1" in str(error)
+    assert "it is now in vllm.entrypoints.launchers.cli_args" in str(error)
+
+
+def test_a_vllm_of_another_version_than_its_tag_is_found(engine: Engine, order: Make) -> None:
+    change = replace("sources/vllm/setup.py", "plain = get_version(root=HERE)", 'plain = "0.29.0rc1"')
+    error = failure(engine, order(change))
+    assert error.step == "VERIFY"
+    assert "vllm 0.29.0rc1+rocm714 is installed, the tag is v0.29.0" in str(error)
+
+
+def test_a_vllm_compiled_for_another_target_is_found(engine: Engine, order: Make) -> None:
+    change = replace("sources/vllm/setup.py", 'os.environ["PYTORCH_ROCM_ARCH"]', '"gfx90a"')
+    error = failure(engine, order(change))
+    assert error.step == "VERIFY"
+    assert "wanted gfx942, found gfx90a" in str(error)
+
+
+def test_a_source_that_is_written_to_after_it_was_patched_is_found(engine: Engine, order: Make) -> None:
+    change = replace(
+        "sources/vime/setup.py",
+        "from pathlib import Path\n",
+        "from pathlib import Path\nopen('requirements.txt', 'a').write('\\n')\n",
+    )
+    error = failure(engine, order(change))
+    assert error.step == "VERIFY"
+    assert "requirements.txt" in str(error)
+
+
+def test_a_build_that_writes_into_the_base_s_torch_breaks_the_seal_at_its_own_step(engine: Engine, order: Make) -> None:
+    vandal = f"open('{SITE}/torch/version.py', 'a').write('# another build\\\\n')"
+    error = failure(
+        engine, order(replace("sources/torch_memory_saver/setup.py", "import os\n", f"import os\n{vandal}\n"))
+    )
+    assert error.step == "BUILD_TORCH_MEMORY_SAVER"
+    assert f"torch {FACTS.distributions['torch']}: file changed" in str(error)
+
+
+def test_a_compile_error_shows_its_first_error(engine: Engine, order: Make) -> None:
+    error = failure(engine, order(replace("sources/vllm/csrc/_C.hip", "#include", "this is no C++;\n#include")))
+    assert error.step == "BUILD_VLLM"
+    assert "_C.hip" in str(error)
+    assert "error:" in str(error)
+
+
+def test_a_failed_check_leaves_the_image_without_a_tag(engine: Engine, clean: tuple[Order, Report]) -> None:
+    """What passes in the build and fails afterwards: an image whose programs were forged."""
+    forged = f'FROM {clean[0].tag}\nRUN ["{FACTS.python.executable}", "-m", "pip", "uninstall", "--yes", "vllm"]\n'
+    built = buildkit.build(engine, forged, arguments={}, watch=quiet, network="none")
+    from builder import verify  # noqa: PLC0415
+
+    checks = {check.name: check for check in verify.verify(engine, built.image_id, MANIFEST, FACTS).checks}
+    assert checks["vllm imports"].outcome == "failed"
+    assert checks["the seal holds, every sealed file re-hashed"].outcome == "failed"
