@@ -11,6 +11,7 @@ from builder import buildkit, failure, render, verify
 from builder import manifest as manifests
 from builder.errors import BuildFailedError, ManifestError
 from builder.report import Report, Step, write_atomically
+from builder.trace import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
-    from builder.trace import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,9 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
             engine, text, arguments=order.build_arguments, watch=watch, network=order.network, no_cache=order.no_cache
         )
     except BuildFailedError as error:
-        raise failure.explain(error, order.manifest) from error
+        base = order.arguments.get("BASE_IMAGE", order.manifest.base.reference)
+        raise failure.explain(error, order.manifest, base) from error
+    watch(Event("", "verifying: the checks run in a container of the image"))
     verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
     report = Report(
         image=order.manifest.name,
@@ -78,7 +80,9 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
         pins=verified.pins,
         arguments=order.build_arguments,
         checks=verified.checks,
-        steps=tuple(Step(name=step.name, cached=step.cached, seconds=step.seconds) for step in built.steps),
+        steps=tuple(
+            Step(name=step.name, cached=step.cached, seconds=step.seconds, clipped=step.clipped) for step in built.steps
+        ),
         seconds=time.monotonic() - started,
     )
     if not report.passed:
@@ -94,15 +98,29 @@ def report_path(root: Path, tag: str) -> Path:
 
 def earlier_seconds(root: Path, tag: str) -> dict[str, float]:
     """What each step took when it last ran for this image; empty where there was no build, or none that can be read."""
+    report = report_path(root, tag)
     try:
-        steps = json.loads(report_path(root, tag).read_text(encoding="utf-8"))["steps"]
+        return {str(name): float(seconds) for name, seconds in json.loads(_timings(report).read_text("utf-8")).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass
+    try:
+        steps = json.loads(report.read_text(encoding="utf-8"))["steps"]
         return {str(step["name"]): float(step["seconds"]) for step in steps if not step["cached"]}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 
 
+def _timings(report: Path) -> Path:
+    """Seconds by step. A report alone forgets them: in a build from the cache nothing takes time."""
+    return report.with_name("timings.json")
+
+
 def write_report(root: Path, order: Order, report: Report) -> Path:
     """Write the report of a build; its path."""
     path = report_path(root, order.tag)
+    earlier = earlier_seconds(root, order.tag)
+    seconds = {step.name: earlier.get(step.name) if step.cached else round(step.seconds, 3) for step in report.steps}
+    known = {name: took for name, took in seconds.items() if took is not None}
     write_atomically(path, report.json())
+    write_atomically(_timings(path), json.dumps(known, indent=1) + "\n")
     return path

@@ -122,4 +122,9 @@ def _failure(message: str, trace: Trace) -> BuildFailedError:
     found = re.search(r"exit code: (\d+)", step.error)
     how = f"exit code {found[1]}" if found else step.error
     lines = "".join(f"\n    {line}" for line in step.last_lines)
-    return BuildFailedError(Problem(f"step {step.name} failed: {how}{lines}"), step=step.name)
+    return BuildFailedError(
+        Problem(f"step {step.name} failed: {how}{lines}"),
+        step=step.name,
+        status=int(found[1]) if found else None,
+        log=tuple(step.lines),
+    )

@@ -92,9 +92,11 @@ _gpu_target = click.option(
 )
 
 
-_plain = click.option("--plain", is_flag=True, help="Calm lines, also on a terminal.")
+_plain = click.option(
+    "--plain", is_flag=True, help="A line an event, also on a terminal; as with CI, NO_COLOR or TERM=dumb."
+)
 _json = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last."
+    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
 _no_cache = click.option("--no-cache", is_flag=True, help="Run every step again; empties the compiler cache too.")
 
@@ -241,10 +243,11 @@ def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:
 
 def _build(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report:
     from builder import build as building  # noqa: PLC0415
+    from builder.trace import Event  # noqa: PLC0415
 
     report = building.make(engine, order, watch)
     path = building.write_report(ROOT, order, report)
-    click.echo(f"report: {shown(path)}", err=True)
+    watch(Event("", f"report: {shown(path)}"))
     return report
 
 

@@ -102,8 +102,8 @@ class Engine:
             for event in self._api.pull(by_digest, stream=True, decode=True):
                 if "error" in event:
                     raise BaseImageError(_pull_problem(reference, str(event["error"])))
-                if "id" in event and "progressDetail" not in event:
-                    watch(Event(f"pull {event['id']}", event["status"]))
+                if "id" in event:
+                    watch(_layer(event))
         except docker.errors.APIError as error:
             raise BaseImageError(_pull_problem(reference, str(error.explanation or error))) from error
         except requests.exceptions.RequestException as error:
@@ -230,6 +230,15 @@ class Container:
     def output(self) -> str:
         """All that it has written, standard output and error together."""
         return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
+
+
+def _layer(event: Mapping[str, Any]) -> Event:
+    bytes_ = event.get("progressDetail") or {}
+    if bytes_.get("units"):  # the containerd store counts seconds of unpacking
+        bytes_ = {}
+    return Event(
+        str(event["id"]), str(event["status"]), "pull", current=bytes_.get("current", 0), size=bytes_.get("total", 0)
+    )
 
 
 def _pull_problem(reference: str, message: str) -> Problem:

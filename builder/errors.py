@@ -103,13 +103,23 @@ class BaseImageError(EngineError):
 
 
 class BuildFailedError(BuilderError):
-    """A step of the Dockerfile failed; `step` is its name, empty where no step is to blame."""
+    """A step of the Dockerfile failed.
+
+    Args:
+        step: its name, empty where no step is to blame.
+        status: the exit code of its script, where it had one.
+        log: its lines, as far as BuildKit has passed them on.
+    """
 
     exit_code = 20
 
-    def __init__(self, *problems: Problem, step: str = "") -> None:
+    def __init__(
+        self, *problems: Problem, step: str = "", status: int | None = None, log: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(*problems)
         self.step = step
+        self.status = status
+        self.log = log
 
 
 class VerificationError(BuilderError):

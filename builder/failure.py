@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import BuildFailedError, Problem
+from builder.errors import BuildFailedError, Location, Problem
+from builder.lists import LOGS, LOGS_CACHE
+from builder.trace import CLIPPED
 
 if TYPE_CHECKING:
-    from builder.errors import Location
+    from collections.abc import Iterator, Sequence
+
     from builder.manifest import Manifest
 
-CLIPPED = "[output clipped, log limit"
-# Keys as the programs in the image name them.
-_KEY = re.compile(
-    r"\b(?P<key>(?:sources|forbidden|constraints|overrides|removed|sealed|env|dropped_env|forbidden_env|pip_check)"
-    r"(?:\.[\w*-]+)+|removed|sealed)"
+PACKAGE_INDEX = "https://pypi.org/simple/"
+KEYS_SHOWN = 5
+_TALKED_LAST = 200  # lines of the log in which keys of the manifest are looked for
+_NETWORK = (
+    r"could(?:n't| not) resolve|name resolution|name or service not known|timed out|connection (?:refused|reset)"
+    r"|(?:network is|host is|network) unreachable|no route to host|tls (?:handshake|connect)|certificate verify failed"
+    r"|ssl certificate problem|ssl(?:error|_error|: )|gnutls_|early eof|rpc failed|proxyerror|cannot connect to proxy"
+)
+_MEMORY = (
+    r"^(?:.*\bline \d+: +\d+ )?Killed\b|killed signal terminated|unable to execute command: killed"
+    r"|FAILED: \[code=(?:9|137)\]|signal(?:ed|:)? 9\b|SIGKILL|bad_alloc|virtual memory exhausted"
+    r"|LLVM ERROR: out of memory|cannot allocate memory|^MemoryError"
+)
+_FIRST_ERROR = (  # in this order; what a recipe itself has found first is first
+    r"^first errors: (?P<error>.+)$",
+    r"^(?P<error>\S.*:\d+(?::\d+)?: (?:fatal )?error: .+)$",
+    r"^(?P<error>CMake Error.+|.*\bld(?:\.lld)?: error: .+|.*undefined reference to .+)$",
+    r"^(?P<error>.*\berror: .+)$",
 )
 
 
@@ -33,13 +50,20 @@ def _kind(name: str, pattern: str, remedy: str) -> Kind:
     return Kind(name, re.compile(pattern, re.IGNORECASE | re.MULTILINE), remedy)
 
 
+_OFFLINE = "try it on the engine's host: curl --head {address}; behind a proxy, its engine needs HTTPS_PROXY"
 # In this order: a full disk looks like a compile error, a killed compiler like one too.
 KINDS = (
-    _kind("disk full", r"no space left on device", "free space where the engine keeps its data: docker system df"),
+    _kind(
+        "disk full",
+        r"no space left on device|disk quota exceeded",
+        "see where it went: docker system df; free it and keep the compiler's cache: "
+        "docker builder prune --all --filter type=regular",
+    ),
     _kind(
         "out of memory",
-        r"exit code:? 137|^\s*Killed$|signal (terminated|killed)|terminated by signal 9|bad_alloc|out of memory",
-        "give the engine more memory, or other builds less: a compiler takes up to 4 GiB a job",
+        rf"exit code:? 137(?!: context canceled)|{_MEMORY}",
+        "a compiler takes up to 4 GiB a job, and jobs are counted from the memory that is free when the step starts: "
+        "end what else runs there (docker stats --no-stream), then build again",
     ),
     _kind(
         "verification",
@@ -51,52 +75,122 @@ KINDS = (
         r"^\s*seal: \S+ (?!\d+ distributions)",
         "the step replaced what the base or an earlier step brought: see the lines above",
     ),
+    _kind("network", rf"pip (?:finds no plan|did not install)[\s\S]*(?:{_NETWORK})", _OFFLINE),
     _kind(
-        "pip finds no plan", r"pip finds no plan", "take the requirement out of the set, or override it with a reason"
+        "pip finds no plan",
+        r"pip finds no plan",
+        "take the requirement out of the set, or override it with a reason; then: python -m builder check {image}",
     ),
     _kind(
         "refused by the judge",
         r"^\s*judge: \S+ (?!\d+ distributions)",
-        "the message names the package, who asked for it, and the key to change",
+        "the message names the package, who asked for it, and the key to change; then: python -m builder check {image}",
     ),
     _kind(
-        "patch does not apply", r"does not apply", "fit the patch to the pinned commit, or drop it if upstream has it"
+        "patch does not apply",
+        r"does not apply|^error: patch failed|^Hunk #\d+ FAILED|corrupt patch",
+        "fit the patch to the pinned commit, or drop it if upstream has it",
     ),
     _kind(
-        "network",
-        r"could not resolve|name resolution|timed out|connection (refused|reset)|network is unreachable"
-        r"|certificate verify failed|ssl",
-        "check proxy, name server and certificates of the engine's network",
+        "commit does not match",
+        r"is [0-9a-f]{40}, not [0-9a-f]{40}",
+        "pin the commit that the tag has, or another tag: git ls-remote {address}",
     ),
     _kind(
-        "commit does not match", r"is [0-9a-f]{40}, not [0-9a-f]{40}", "pin the commit that the tag has, or another tag"
+        "source cannot be fetched",
+        r"couldn't find remote ref|not our ref|repository .*not found|could not read username",
+        "see which tags and commits there are: git ls-remote {address}",
     ),
-    _kind("source cannot be fetched", r"cannot fetch ", "see what git says: a wrong address, tag or commit"),
-    _kind("compile error", r"(^|\s)(fatal )?error:", "the first error counts; the later ones follow from it"),
+    _kind("network", _NETWORK, _OFFLINE),
+    _kind(
+        "source cannot be fetched",
+        r"cannot fetch ",
+        "see what git says: a wrong address, tag or commit; git ls-remote {address}",
+    ),
+    _kind(
+        "compile error",
+        r"(?:^|\s)(?:fatal )?error: |^CMake Error|^ninja: build stopped|undefined reference to",
+        "the first error counts; the later ones follow from it",
+    ),
+    _kind(
+        "Dockerfile syntax",
+        r"dockerfile parse error|unterminated heredoc|^error: (?:unknown instruction|unsupported mount type)"
+        r"|lint violation",
+        "a template is wrong, or the file was edited by hand: python -m builder render {image}",
+    ),
+    _kind(
+        "base not found", r"failed to resolve source metadata", "see whether the engine can have it: docker pull {base}"
+    ),
 )
 
 
-def explain(error: BuildFailedError, manifest: Manifest) -> BuildFailedError:
-    """The same failure with its kind, the manifest's line behind it, and what to do next."""
-    log = "\n".join(problem.message for problem in error.problems)
+def explain(error: BuildFailedError, manifest: Manifest, base: str = "") -> BuildFailedError:
+    """The same failure with its kind, the manifest's line behind it, and what to do next.
+
+    Args:
+        base: the reference of the image that it was built on; the manifest's, where empty.
+    """
+    told = re.sub("^    ", "", "\n".join(problem.message for problem in error.problems), flags=re.MULTILINE)
+    log = "\n".join([*error.log, told])
     kind = next((kind for kind in KINDS if kind.pattern.search(log)), None)
-    notes = [f"the log of {error.step} was clipped by the engine"] if CLIPPED in log else []
-    first = re.search(r"^\s*(first errors: )?(.*\berror:.*)$", log, re.MULTILINE)
-    if kind and kind.name == "compile error" and first:
-        notes.append(f"first error: {first[2].strip()}")
+    named = list(dict.fromkeys(manifest.named_in("\n".join([told, *error.log[-_TALKED_LAST:]]))))
+    places = [f"{'.'.join(map(str, key))}: {manifest.where(*key)}" for key in named[:KEYS_SHOWN] if len(named) > 1]
+    what = f"{error.step or 'the build'}: {kind.name if kind else 'failed'}"
+    names = {"image": manifest.name, "base": base or manifest.base.reference, "address": _asked(error.step, manifest)}
+    hints = [kind.remedy.format(**names)] if kind else []
+    if "compiling for " in log and error.step.startswith("BUILD_"):
+        hints.append(f"its whole log, into build/logs: {whole_log(names['base'])}")
+    summary = Problem(
+        "\n    ".join(["; ".join([what, *_notes(error, kind, log)]), *places]),
+        _in_dockerfile(error, manifest) or _in_manifest(error, manifest, named),
+        "\n    hint: ".join(hints) or None,
+    )
+    return BuildFailedError(*error.problems, summary, step=error.step, status=error.status, log=error.log)
+
+
+def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str]:
+    if CLIPPED in log:
+        yield f"the log of {error.step} was clipped by the engine"
+    if kind and kind.name == "compile error":
+        found = next(filter(None, (re.search(pattern, log, re.MULTILINE) for pattern in _FIRST_ERROR)), None)
+        if found:
+            yield f"first error: {found['error'].strip()}"
     jobs = re.search(r"with (\d+) jobs", log)
     if kind and kind.name == "out of memory" and jobs:
-        notes.append(f"{jobs[1]} jobs ran at once")
-    what = f"{error.step or 'the build'}: {kind.name if kind else 'failed'}"
-    summary = Problem("; ".join([what, *notes]), _place(error.step, log, manifest), kind.remedy if kind else None)
-    return BuildFailedError(*error.problems, summary, step=error.step)
+        yield f"{jobs[1]} jobs ran at once"
 
 
-def _place(step: str, log: str, manifest: Manifest) -> Location | None:
-    """Where in the manifest to look: the key that the log names, else the one that made the step."""
-    named = (manifest.key_path(found["key"]) for found in _KEY.finditer(log))
-    path = next(filter(None, named), None) or made_by(step, manifest)
+def _asked(step: str, manifest: Manifest) -> str:
+    """The address that a step fetches from."""
+    path = made_by(step, manifest) or ()
+    return manifest.sources[str(path[1])].repository if len(path) == len(("sources", "name")) else PACKAGE_INDEX
+
+
+def _in_dockerfile(error: BuildFailedError, manifest: Manifest) -> Location | None:
+    found = re.search(r"dockerfile parse error on line (\d+)", str(error.problems[0]))
+    return Location(Path(manifest.dockerfile), int(found[1])) if found and not error.step else None
+
+
+def _in_manifest(
+    error: BuildFailedError, manifest: Manifest, named: Sequence[tuple[str | int, ...]]
+) -> Location | None:
+    """Where in the manifest to look: the key that the log names first, else the one that made the step."""
+    path = named[0] if named else made_by(error.step, manifest)
     return manifest.where(*path) if path else None
+
+
+def whole_log(base: str) -> str:
+    """A command that copies the logs of the last compile steps out of the engine, whole.
+
+    They lie in a cache mount, which outlives a step that fails. ARG makes the copy run each time; `--no-cache` would
+    empty the mount.
+    """
+    text = (
+        f"FROM {base} AS logs\\nARG NOW\\n"
+        f"RUN --mount=type=cache,id={LOGS_CACHE},target={LOGS} cp -R {LOGS} /logs\\n"
+        "FROM scratch\\nCOPY --from=logs /logs /\\n"
+    )
+    return f"printf '{text}' | docker build --quiet --build-arg NOW=$(date +%s) --output build/logs -"
 
 
 def made_by(step: str, manifest: Manifest) -> tuple[str | int, ...] | None:

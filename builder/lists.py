@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest, Patch, Source
 
 HOME = "/opt/vime-image"
+# Logs that BuildKit would clip go to a cache mount: it outlives a step that fails, and is in no image.
+LOGS, LOGS_CACHE = "/var/log/vime-image", "vime-image-logs"
 SCHEMA = 1
 
 Entry = dict[str, object]

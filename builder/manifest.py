@@ -193,9 +193,14 @@ class Manifest(schema.Written):
         """The sources with that recipe, in the order of the file."""
         return [source for source in self.sources.values() if source.recipe == recipe]
 
-    def key_path(self, dotted: str) -> tuple[str | int, ...] | None:
-        """The key that a message names with dots; None where the file has no such key."""
-        return next((path for path in self._document.places if ".".join(map(str, path)) == dotted), None)
+    def named_in(self, text: str) -> list[tuple[str | int, ...]]:
+        """The keys that a text names with dots, in its order; a top-level key where its file stands before it."""
+        paths = {".".join(map(str, path)): path for path in self._document.places if path}
+        names = [re.escape(name) for name in sorted(paths, key=len, reverse=True)]  # of two that fit, the longer
+        dotted = "|".join(name for name in names if r"\." in name)
+        single = "|".join(name for name in names if r"\." not in name)
+        pattern = rf"(?<![\w./-])(?:{dotted})(?![\w*-])|(?:{re.escape(self.title)}, | or )(?P<key>{single})$"
+        return [paths[found["key"] or found[0]] for found in re.finditer(pattern, text, re.MULTILINE)]
 
     def where(self, *path: str | int) -> Location:
         """The place of a key in the file; of what is not written there, its parent's."""

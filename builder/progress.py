@@ -2,36 +2,87 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import re
 import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TextIO
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as RichLive
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-    from rich.console import Group
+from builder.errors import BuilderError, BuildFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
 
     from builder.trace import Event
 
 LAST_LINES = 3
-_COUNTER = re.compile(r"\[(\d+)/(\d+)\]")
+LAYERS_SHOWN = 6
+PULL_EVERY_S = 30  # a calm line about a pull
+INDENT = " " * 12
+_COUNTER = re.compile(r"\[(\d+)/(\d+)\]")  # ninja's
 _MARK = {"cached": "[dim]cached[/dim]", "done": "[green]done[/green]", "failed": "[bold red]failed[/bold red]"}
+_MOVES = ("Downloading", "Extracting")
+_IS_THERE = ("Pull complete", "Already exists")
+
+
+class Pull:
+    """The layers of a base, as they come."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, Event] = {}
+        self._bytes: dict[str, tuple[int, int]] = {}
+
+    def add(self, event: Event) -> None:
+        if event.text.startswith("Pulling from"):  # that names the image
+            return
+        self._layers = {**self._layers, event.step: event}
+        before, size = self._bytes.get(event.step, (0, 0))
+        got = event.current if event.text == "Downloading" else max(before, size)
+        self._bytes = {**self._bytes, event.step: (got, event.size or size)}
+
+    @property
+    def moving(self) -> list[Event]:
+        return [event for event in self._layers.values() if event.text in _MOVES and event.size]
+
+    @property
+    def finished(self) -> bool:
+        return all(event.text in _IS_THERE for event in self._layers.values())
+
+    def __str__(self) -> str:
+        there = sum(event.text in _IS_THERE for event in self._layers.values())
+        got, size = (sum(column) for column in zip(*self._bytes.values(), strict=True)) if self._bytes else (0, 0)
+        return f"pull: {there} of {len(self._layers)} layers" + (f", {_bytes(got)} of {_bytes(size)}" if size else "")
 
 
 class Plain(AbstractContextManager["Plain"]):
-    """A line an event, nothing that a log file could not hold."""
+    """A line an event, nothing that a log file could not hold; of a pull, a line now and then."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._clock = clock
+        self._pull = Pull()
+        self._last_pull = clock()
 
     def __call__(self, event: Event) -> None:
-        self._write(str(event))
+        if event.state == "pull":
+            self._pull.add(event)
+            if self._clock() - self._last_pull >= PULL_EVERY_S:
+                self._last_pull = self._clock()
+                self._write(str(self._pull))
+        else:
+            self._write(f"{_place(event) if event.state != 'line' else ''}{event}")
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         return None
 
     def _write(self, line: str) -> None:
@@ -40,11 +91,22 @@ class Plain(AbstractContextManager["Plain"]):
 
 
 class Json(Plain):
-    """An object an event: step, text, state, seconds."""
+    """An object an event: step, text, state, seconds; of a step its number and their total, of a layer its bytes."""
 
     def __call__(self, event: Event) -> None:
         line = {"step": event.step, "text": event.text, "state": event.state, "seconds": round(event.seconds, 3)}
+        if event.total:
+            line |= {"number": event.number, "total": event.total}
+        if event.state == "pull":
+            line |= {"current": event.current, "size": event.size}
         self._write(json.dumps(line))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, BuilderError):
+            step = error.step if isinstance(error, BuildFailedError) else ""
+            self._write(json.dumps({"step": step, "text": str(error), "state": "error", "exit_code": error.exit_code}))
 
 
 class Live(AbstractContextManager["Live"]):
@@ -54,16 +116,16 @@ class Live(AbstractContextManager["Live"]):
         earlier: seconds of each step in an earlier build of this image; empty where there was none.
     """
 
-    def __init__(self, stream: TextIO, earlier: Mapping[str, float]) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only who watches a terminal waits for rich
-        from rich.live import Live as RichLive  # noqa: PLC0415
+    # Rich draws from a thread of its own: what it reads is replaced whole, never changed in place.
 
+    def __init__(self, stream: TextIO, earlier: Mapping[str, float]) -> None:
         self._console = Console(file=stream)
         self._earlier = dict(earlier)
         self._started = time.monotonic()
-        self._running: dict[str, float] = {}
-        self._lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
+        self._running: dict[str, tuple[Event, float]] = {}
+        self._lines: tuple[str, ...] = ()
         self._counter: tuple[int, int] | None = None
+        self._pull: Pull | None = None
         self._live = RichLive(get_renderable=self._below, console=self._console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Live:  # noqa: PYI034 (Self is younger than Python 3.10)
@@ -73,56 +135,100 @@ class Live(AbstractContextManager["Live"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pull:
+            self._print(escape(str(self._pull)))
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        from rich.markup import escape  # noqa: PLC0415
-
+        if event.state == "pull":
+            self._pull = self._pull or Pull()
+            self._pull.add(event)
+            return
+        if self._pull:
+            self._print(escape(str(self._pull)))
+            self._pull = None
         if event.state == "line":
-            self._lines.append(event.text)
+            self._lines = (*self._lines, event.text)[-LAST_LINES:]
             if found := _COUNTER.match(event.text):
                 self._counter = int(found[1]), int(found[2])
-        elif event.state == "started":
-            self._running[event.step] = time.monotonic()
-            self._lines.clear()
-            self._counter = None
         elif event.state == "note":
-            self._console.print(f"  {escape(str(event))}", highlight=False, overflow="ellipsis", no_wrap=True)
+            self._print(escape(str(event)))
+        elif event.state == "started":
+            self._lines, self._counter = (), None
+            self._running = {**self._running, event.step: (event, time.monotonic())}
         else:
-            self._running.pop(event.step, None)
-            self._earlier.pop(event.step, None)
-            took = f"{event.seconds:8.1f} s" if event.state != "cached" else " " * 10
-            line = f"{took}  {_MARK[event.state]}  {escape(event.step)}"
-            self._console.print(line, highlight=False, overflow="ellipsis", no_wrap=True)
+            self._finish(event)
+
+    def _finish(self, event: Event) -> None:
+        self._lines, self._counter = (), None
+        self._running = {name: step for name, step in self._running.items() if name != event.step}
+        self._earlier = {name: seconds for name, seconds in self._earlier.items() if name != event.step}
+        took = "" if event.state == "cached" else _clock(event.seconds)
+        self._print(f"{took:>10}  {_MARK[event.state]}  {escape(_place(event) + event.step)}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, overflow="ellipsis", no_wrap=True)
 
     def _below(self) -> Group:
-        from rich.console import Group  # noqa: PLC0415
-        from rich.progress_bar import ProgressBar  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        return Group(*self._rows())
 
-        rows: list[Text | ProgressBar] = []
+    def _rows(self) -> Iterator[RenderableType]:
         now = time.monotonic()
-        for step, since in self._running.items():
-            rows.append(Text(f"{now - since:8.1f} s  running  {step}", overflow="ellipsis", no_wrap=True))
-            rows += [
-                Text(f"            {line}", style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines
-            ]
-        if self._counter:
-            rows.append(ProgressBar(total=self._counter[1], completed=self._counter[0], width=40))
-        rows.append(Text(f"{now - self._started:8.1f} s  in all{self._left(now)}", style="bold"))
-        return Group(*rows)
+        for event, since in self._running.values():
+            yield _line(f"{_clock(now - since):>10}  running  {_place(event)}{event.step}")
+            yield from (_line(f"{INDENT}{line}", "dim") for line in self._lines)
+        if counter := self._counter:
+            yield _bar(Text(f"{INDENT[:-1]}"), *counter, Text(f"{counter[0]}/{counter[1]}"))
+        if pull := self._pull:
+            for layer in pull.moving[:LAYERS_SHOWN]:
+                label = _line(f"  {layer.step[:12]:12} {layer.text:11}")
+                yield _bar(label, layer.current, layer.size, Text(f"{_bytes(layer.current)} of {_bytes(layer.size)}"))
+            yield _line(f"  {pull}")
+        yield _line(f"{_clock(now - self._started):>10}  in all{self._left(now)}", "bold")
 
     def _left(self, now: float) -> str:
         """What the steps that are not done took last time, less what the running ones have had."""
-        left = sum(seconds - (now - self._running.get(step, now)) for step, seconds in self._earlier.items())
-        return f", about {left:.0f} s left" if left > 0 else ""
+        had = {name: now - since for name, (_, since) in self._running.items()}
+        left = sum(max(0.0, seconds - had.get(name, 0.0)) for name, seconds in self._earlier.items())
+        return f", about {_clock(left)} left" if left >= 1 else ""
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, overflow="ellipsis", no_wrap=True)
+
+
+def _bar(label: Text, done: int, total: int, text: Text) -> Table:
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(label, ProgressBar(total=total, completed=done, width=24), text)
+    return row
+
+
+def _place(event: Event) -> str:
+    width = len(str(event.total))
+    return f"[{event.number:{width}}/{event.total}] " if event.total else ""
+
+
+def _clock(seconds: float) -> str:
+    """`12.3 s` below a minute, else `3:05` or `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{seconds:.1f} s"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1000:.0f} kB"
 
 
 def choose(
     stream: TextIO, environment: Mapping[str, str], earlier: Mapping[str, float], *, plain: bool
 ) -> Plain | Live:
     """Live where somebody watches a terminal that can show it; calm lines everywhere else."""
-    calm = plain or not stream.isatty() or environment.get("TERM") == "dumb"
+    calm = plain or not stream.isatty() or environment.get("TERM", "") in {"", "dumb", "unknown"}
     if calm or any(environment.get(name) for name in ("CI", "NO_COLOR")):
         return Plain(stream)
     return Live(stream, earlier)

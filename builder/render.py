@@ -60,6 +60,8 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "patch_text": lambda patch: _patch_text(manifest, patch),
         "bin": str(Path(facts.python.executable).parent),
         "home": lists.HOME,
+        "logs": lists.LOGS,
+        "logs_mount": f"type=cache,id={lists.LOGS_CACHE},target={lists.LOGS}",
         "label": LABEL,
         "overridden": _overridden(manifest),
         "policy": lists.text(lists.policy(manifest)),

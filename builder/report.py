@@ -36,6 +36,7 @@ class Step:
     name: str
     cached: bool
     seconds: float
+    clipped: bool = False  # BuildKit held a part of its log back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 LAST_LINES = 40  # of a step's log, shown when it fails
+CLIPPED = "[output clipped, log limit"  # BuildKit's words, in the log itself
 _PACKAGE = "vime_images.buildkit"
 _INT64, _STRING, _BYTES, _BOOL, _MESSAGE = 3, 9, 12, 8, 11
 # Field numbers from BuildKit's control.proto; what we do not read is left out, protobuf skips it.
@@ -37,7 +38,9 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
         "warnings": (4, "VertexWarning", True),
     },
 }
-_STEP = re.compile(r"^\[(?:\S+ +)* *(?P<number>\d+)/\d+\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL)
+_STEP = re.compile(
+    r"^\[(?:\S+ +)* *(?P<number>\d+)/(?P<total>\d+)\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL
+)
 # What a build writes must not steer the terminal of whoever watches it.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DELIMITER = re.compile(r"<<-?['\"]?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
@@ -49,12 +52,14 @@ class Step:
 
     digest: str
     number: int  # in the Dockerfile, FROM being 1
+    total: int
     name: str  # the delimiter of its heredoc, else the instruction
     cached: bool = False
     started: float | None = None
     completed: float | None = None
     error: str = ""
     log: bytes = b""
+    told: int = 0  # bytes of the log that watchers have had
 
     @property
     def seconds(self) -> float:
@@ -63,22 +68,41 @@ class Step:
         return self.completed - self.started
 
     @property
+    def lines(self) -> list[str]:
+        """Its log, as far as BuildKit has passed it on."""
+        return _lines(self.log)
+
+    @property
     def last_lines(self) -> list[str]:
-        lines = self.log.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-        return [_CONTROL.sub("", line) for line in lines]
+        return self.lines[-LAST_LINES:]
+
+    @property
+    def clipped(self) -> bool:
+        """Whether BuildKit has held a part of the log back."""
+        return CLIPPED.encode() in self.log
+
+    def take_lines(self, *, whole: bool = True) -> list[str]:
+        """The lines that came since the last call; one without its end waits for it, where lines are to be whole."""
+        end = max(self.log.rfind(b"\n"), self.log.rfind(b"\r")) + 1 if whole else len(self.log)
+        begin, self.told = self.told, max(self.told, end)
+        return _lines(self.log[begin : self.told])
 
 
-State = Literal["note", "started", "line", "cached", "done", "failed"]
+State = Literal["note", "started", "line", "cached", "done", "failed", "pull"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of progress for whoever watches; `seconds` is how long a finished step took."""
+    """One thing that happened, for whoever watches; as text, one calm line."""
 
-    step: str
+    step: str  # of a pull: the layer
     text: str
     state: State = "note"
-    seconds: float = 0.0
+    seconds: float = 0.0  # that a finished step took
+    number: int = 0  # of the step in its Dockerfile, FROM being 1, and how many there are; 0 where it is no step
+    total: int = 0
+    current: int = 0  # bytes that are done of a layer, and that it has; 0 where nobody knows
+    size: int = 0
 
     def __str__(self) -> str:
         return f"{self.step}: {self.text}" if self.step else self.text
@@ -126,7 +150,7 @@ class Trace:
         heredoc = _DELIMITER.search(instruction)
         step = self._steps.setdefault(
             vertex.digest,
-            Step(vertex.digest, int(found["number"]), heredoc["name"] if heredoc else instruction),
+            Step(vertex.digest, int(found["number"]), int(found["total"]), heredoc["name"] if heredoc else instruction),
         )
         step.cached = vertex.cached
         step.error = vertex.error
@@ -141,7 +165,8 @@ class Trace:
         if state is None or (step.digest, state) in self._announced:
             return []
         self._announced.add((step.digest, state))
-        return [Event(step.name, text, state, step.seconds)]
+        rest = [] if step.completed is None else step.take_lines(whole=False)
+        return [*_told(step, rest), Event(step.name, text, state, step.seconds, step.number, step.total)]
 
     @staticmethod
     def _state(step: Step) -> tuple[State | None, str]:
@@ -156,8 +181,15 @@ class Trace:
         if step is None:
             return []
         step.log += log.msg
-        lines = (_CONTROL.sub("", line) for line in log.msg.decode("utf-8", "replace").splitlines())
-        return [Event(step.name, line, "line") for line in lines if line.strip()]
+        return _told(step, step.take_lines(whole=step.completed is None))
+
+
+def _lines(log: bytes) -> list[str]:
+    return [_CONTROL.sub("", line) for line in log.decode("utf-8", "replace").splitlines()]
+
+
+def _told(step: Step, lines: list[str]) -> list[Event]:
+    return [Event(step.name, line, "line", 0.0, step.number, step.total) for line in lines if line.strip()]
 
 
 @functools.cache

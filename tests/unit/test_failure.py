@@ -24,6 +24,8 @@ LOGS = {
     "commit does not match": f"source: sources.vllm: v1 of https://x is {'1' * 40}, not {'2' * 40}: change its commit",
     "source cannot be fetched": "fatal: couldn't find remote ref\nsource: sources.vllm: cannot fetch refs/tags/v1 of https://x",
     "compile error": "[2/9] hipcc a.hip\na.hip:3:1: error: unknown type name 'foo'\nninja: build stopped",
+    "Dockerfile syntax": "dockerfile parse error on line 7: unknown instruction: RUNN (did you mean RUN?)",
+    "base not found": "rocm/primus:v1: failed to resolve source metadata for docker.io/rocm/primus:v1: not there",
 }
 
 

@@ -38,6 +38,7 @@ ALONE = {
     "subprocess": {"rootfs"},
     "docker": {"connection", "engine"},
     "click": {"cli"},
+    "rich": {"progress"},
 }
 
 
