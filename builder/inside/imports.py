@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -113,10 +113,10 @@ def catches_import_errors(handler: ast.ExceptHandler) -> bool:
 
 
 class Provider:
-    """Where modules are defined, read from source files and only as far as asked."""
+    """Where modules are defined, read from source files and only as far as asked; an import that failed counts too."""
 
-    def __init__(self, roots: list[Path]) -> None:
-        self.roots = roots
+    def __init__(self, roots: list[Path], failing: Mapping[tuple[str, str | None], str]) -> None:
+        self.roots, self.failing = roots, failing
 
     @functools.cache  # noqa: B019 - one provider a run
     def find(self, module: str) -> Path | None:
@@ -216,15 +216,17 @@ class Window:
     notes: list[str] = field(default_factory=list)
 
 
-def window(folders: list[Path], packages: list[str], roots: list[Path], unused: dict[str, str]) -> Window:
+def window(folders: list[Path], packages: list[str], roots: list[Path], unused: Mapping[str, str],
+           failing: Mapping[tuple[str, str | None], str] | None = None) -> Window:
     """Compare everything that some folders of a checkout import with what stands under the provider's roots."""
-    provider, found, idle = Provider(roots), Window(), set(unused)
+    provider, found, idle = Provider(roots, failing or {}), Window(), set(unused)
     for path in (path for folder in folders for path in python_files(folder)):
         shown = str(path.relative_to(next(folder.parent for folder in folders if path.is_relative_to(folder))))
         scanner = Scanner(shown, packages)
         scanner.visit(ast.parse(path.read_bytes()))
-        missing = judge(scanner.needs, provider, packages, found)
         patterns = [pattern for pattern in unused if fnmatchcase(shown, pattern)]
+        # What a waived file takes is nobody's promise.
+        missing = judge(scanner.needs, provider, packages, Window() if patterns else found)
         idle -= set(patterns) if missing else set()
         waived = [f"waived ({unused[patterns[0]]}): {line}" for line in missing] if patterns else []
         found.notes += waived
@@ -251,13 +253,14 @@ def judge(needs: Needs, provider: Provider, packages: list[str], found: Window) 
                 instead = ", ".join(map(str, trial.used)) or "nothing"
                 found.notes.append(f"alternative taken: {instead}, for want of: {lacking[0][0]}")
             continue
-        state = provider.has(need.module, need.name)
+        error = provider.failing.get((need.module, need.name))
+        state = ABSENT if error else provider.has(need.module, need.name)
         (found.used if state == HERE else found.unknown if state == UNKNOWN else []).append(need)
         if state == ABSENT:
             last = str(need).rpartition(".")[2]
-            places = provider.now_in(packages, last)
+            places = [] if error else provider.now_in(packages, last)
             now = f"; it is now in {', '.join(places[:3])}" if places else "; nothing defines that name"
-            missing.append(f"{need}, imported at {need.file}:{need.line}{now}")
+            missing.append(f"{need}, imported at {need.file}:{need.line}{f'; it fails: {error}' if error else now}")
     return missing
 
 

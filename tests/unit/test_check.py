@@ -104,6 +104,16 @@ def test_a_dropped_variable_is_seen_as_python_sees_it(world: World) -> None:
         ("raise RuntimeError('No HIP GPUs are available')", "could not run", "No HIP GPUs"),
         ("import os; os._exit(3)", "failed", "exit code 3"),
         ("import os; os.abort()", "failed", "exit code -6"),
+        ("import os; os._exit(0)", "failed", "exit code 0, no message"),
+        ("raise SystemExit(0)", "failed", "SystemExit: 0"),
+        ("print('a line of its own'); X = 1", "passed", "demo.py"),
+        ("raise ImportError('libx.so: cannot open; is there a /dev/kfd?')", "failed", "libx.so"),
+        (
+            "raise RuntimeError('HIP error: no ROCm-capable device is detected\\nFor debugging ...')",
+            "could not run",
+            "HIP",
+        ),
+        ("raise ValueError('\\udcff')", "failed", "ValueError: \\udcff"),
     ],
 )
 def test_an_import_is_tried_in_a_process_of_its_own(world: World, text: str, outcome: str, detail: str) -> None:
@@ -121,6 +131,36 @@ def test_a_hanging_import_fails_alone(world: World, tmp_path: Path, monkeypatch:
     found = world.check({"kind": "import", "module": "demo", "under": None}, {**ENV, "value": None})
     assert [check["outcome"] for check in found] == ["failed", "passed"]
     assert "did not end within 1 s" in found[0]["detail"]
+
+
+def test_what_an_import_leaves_running_ends_with_its_time(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in INSIDE.glob("[a-z]*.py"):
+        (tmp_path / path.name).write_text(path.read_text().replace("TIME_LIMIT_S = 120", "TIME_LIMIT_S = 2"))
+    monkeypatch.setattr(sys.modules[__name__], "PROGRAM", tmp_path / "check.py")
+    number = tmp_path / "number"
+    module(world, "demo.py", f"import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n"
+           f"open({str(number)!r}, 'w').write(str(child.pid))\nchild.wait()\n")  # fmt: skip
+    assert world.outcome({"kind": "import", "module": "demo", "under": None})[0] == "failed"
+    status = Path(f"/proc/{number.read_text()}/stat")  # gone, or dead and waiting for its parent
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_a_part_of_a_namespace_package_elsewhere_fails(world: World, tmp_path: Path) -> None:
+    module(world, "space/one.py", "")
+    check = {"kind": "import", "module": "space", "under": str(world.modules)}
+    assert world.outcome(check)[0] == "passed"
+    (tmp_path / "other" / "space").mkdir(parents=True)
+    places = f"{world.modules}{os.pathsep}{tmp_path / 'other'}"
+    outcome, detail = world.outcome(check, PYTHONPATH=places)
+    assert outcome == "failed"
+    assert str(tmp_path / "other" / "space") in detail
+
+
+def test_the_root_folder_is_no_place_to_import_from(world: World) -> None:
+    """A folder such as /opt is no module, though imports run with / as their working directory."""
+    assert world.outcome({"kind": "import", "module": "opt", "under": None})[0] == "failed"
 
 
 def test_an_import_from_another_place_than_the_checkout_fails(world: World) -> None:
@@ -162,6 +202,23 @@ def test_a_check_that_breaks_fails_and_the_others_go_on(world: World) -> None:
     found = world.check({"kind": "source", "source": "nowhere"}, {**ENV, "value": None})
     assert [check["outcome"] for check in found] == ["failed", "passed"]
     assert "FileNotFoundError" in found[0]["detail"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"python": "python", "checks": {}}', '{"python": "python", "checks": [{"kind": "owners"}]}'],
+)
+def test_a_broken_list_is_no_verification(world: World, text: str) -> None:
+    world.write("checks.json", text)
+    done = world.run("run", "--output", str(world.result))
+    assert (done.returncode, done.stdout, world.result.exists()) == (1, "", False)
+    assert done.stderr.startswith("verification did not run: ")
+
+
+def test_two_checks_of_one_name_are_no_verification(world: World) -> None:
+    twice = [{"name": "one", "hint": "", "kind": "owners"}] * 2
+    world.write("checks.json", {"schema": 1, "python": sys.executable, "checks": twice})
+    assert world.run("run").stderr.strip() == "verification did not run: two checks have one name"
 
 
 def test_an_empty_list_is_no_verification(world: World) -> None:
@@ -239,10 +296,100 @@ def test_a_source_at_another_commit_fails(world: World, checkout: Path) -> None:
     assert "its record says" in detail
 
 
+def test_a_source_that_is_gone_fails(world: World, checkout: Path) -> None:
+    checkout.rename(checkout.with_name("elsewhere"))
+    assert world.outcome(SOURCE)[0] == "failed"
+
+
+def test_without_git_a_source_could_not_be_looked_at(world: World, checkout: Path) -> None:
+    assert checkout.exists()
+    assert world.outcome(SOURCE, PATH="/nonexistent") == ("could not run", "the image has no git")
+
+
+# The API window, confirmed by import
+
+WINDOW = {
+    "kind": "api_window",
+    "consumer": "app",
+    "folders": ["app"],
+    "provider": "prov",
+    "packages": ["prov"],
+    "unused": {},
+}
+
+
+def api(world: World, consumer: str, unused: dict[str, str] | None = None, **files: str) -> tuple[str, str]:
+    """The outcome for a consumer's file and the modules of a provider, `__` for a folder."""
+    for name, text in {"prov": "", **files}.items():
+        module(world, "prov/__init__.py" if name == "prov" else f"prov/{name}.py", text)
+    module(world, "../checkout/app/main.py", consumer)
+    world.write("sources/app.json", {"checkout": str(world.root.parent / "checkout")})
+    return world.outcome({**WINDOW, "unused": unused or {}})
+
+
+def test_a_provider_may_print_while_it_is_imported(world: World) -> None:
+    assert api(world, "from prov import X", prov="print('INFO: platform rocm')\nX = 1") == ("passed", "1 names")
+
+
+def test_a_name_that_only_the_source_has_fails_with_the_error_of_its_import(world: World) -> None:
+    outcome, detail = api(world, "from prov.a import X", a="import nothing_such\nX = 1")
+    assert outcome == "failed"
+    assert detail.startswith("prov.a.X, imported at app/main.py:1; it fails: ModuleNotFoundError: No module named")
+
+
+def test_a_provider_that_ends_the_process_fails_that_name_and_the_others_are_tried(world: World) -> None:
+    consumer = "import prov.a\nimport prov.b\nimport prov.c\n"
+    outcome, detail = api(world, consumer, a="import os; os._exit(0)", b="", c="import os; os.abort()")
+    assert outcome == "failed"
+    assert [line.partition(", imported")[0] for line in detail.splitlines()] == ["prov.a", "prov.c"]
+
+
+def test_names_that_ask_for_a_device_could_not_be_tried(world: World) -> None:
+    device = "raise RuntimeError('No HIP GPUs are available')"
+    assert api(world, "import prov.a\nimport prov.b\n", a=device, b="")[0] == "could not run"
+
+
+def test_a_device_that_is_not_there_hides_no_other_failure(world: World) -> None:
+    device = "raise RuntimeError('No HIP GPUs are available')"
+    outcome, detail = api(world, "import prov.a\nimport prov.b\n", a=device, b="import nothing_such")
+    assert outcome == "failed"
+    assert "prov.b, imported at app/main.py:2" in detail
+
+
+def test_where_an_import_fails_its_alternative_is_taken_and_tried(world: World) -> None:
+    consumer = "try:\n    from prov.a import X\nexcept ImportError:\n    from prov.b import X\n"
+    outcome, detail = api(world, consumer, a="import nothing_such\nX = 1", b="X = 1")
+    assert outcome == "passed"
+    assert "alternative taken: prov.b.X, for want of: prov.a.X" in detail
+    assert api(world, consumer, a="import nothing_such\nX = 1", b="raise ImportError\nX = 1")[0] == "failed"
+
+
+def test_an_optional_import_may_fail(world: World) -> None:
+    assert (
+        api(world, "try:\n    import prov.a\nexcept ImportError:\n    pass\n", a="import nothing_such")[0] == "passed"
+    )
+
+
+def test_what_a_waived_file_takes_is_not_tried(world: World) -> None:
+    assert api(world, "import prov.a", {"app/*": "opt-in"}, a="import nothing_such")[0] == "passed"
+
+
+def test_a_name_that_a_module_makes_on_demand_is_confirmed(world: World) -> None:
+    lazy = "def __getattr__(name):\n    if name != 'X':\n        raise AttributeError(name)\n    return 1\n"
+    assert api(world, "from prov.a import X", a=lazy)[0] == "passed"
+    assert api(world, "from prov.a import Y", a=lazy)[0] == "failed"
+
+
+def test_a_provider_that_is_not_installed_fails(world: World) -> None:
+    module(world, "../checkout/app/main.py", "")
+    world.write("sources/app.json", {"checkout": str(world.root.parent / "checkout")})
+    assert world.outcome(WINDOW) == ("failed", "prov is not installed")
+
+
 # Installed distributions, in a real environment
 
 
-def in_environment(world: World, python: Path, check: dict[str, Any]) -> tuple[str, str]:
+def in_environment(world: World, python: Path, check: dict[str, Any], **environment: str) -> tuple[str, str]:
     named = {"name": "check", "hint": "change it", **check}
     world.write("checks.json", {"schema": 1, "image": "demo", "python": str(python), "checks": [named]})
     command = [
@@ -255,13 +402,22 @@ def in_environment(world: World, python: Path, check: dict[str, Any]) -> tuple[s
         "--output",
         str(world.result),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert world.result.exists(), done.stderr
     (found,) = json.loads(world.result.read_text())["checks"]
     return found["outcome"], found["detail"]
 
 
 BUNDLE = "__CLANG_OFFLOAD_BUNDLE__ hipv4-amdgcn-amd-amdhsa--gfx942 "
+BREAKS = """
+import os
+if os.environ.get("DEMO") == "no device":
+    raise RuntimeError("No HIP GPUs are available")
+if os.environ.get("DEMO") == "ends":
+    os._exit(0)
+if os.environ.get("DEMO") != "fine":
+    raise ImportError("numpy.core.multiarray failed")
+"""
 WHEELS = [
     Wheel(
         "demo",
@@ -274,7 +430,16 @@ WHEELS = [
         "breaks",
         "1.0",
         requires=("numpy",),
-        files={"breaks/__init__.py": "raise ImportError('numpy.core.multiarray failed')", "breaks/x.so": ""},
+        files={"breaks/__init__.py": BREAKS, "breaks/x.so": ""},
+    ),
+    Wheel(
+        "elsewhere",
+        "1.0",
+        requires=(
+            "numpy; python_version < '3'",
+            "numpy-stl; python_version < '3'",
+        ),
+        files={"elsewhere/__init__.py": "1 / 0", "elsewhere/x.so": ""},
     ),
 ]
 
@@ -328,7 +493,8 @@ def test_a_compiled_module_that_is_not_there_fails(world: World, python: Path) -
 
 def test_a_new_line_of_pip_check_fails_and_a_waived_one_passes(world: World, python: Path) -> None:
     line = "demo 0.29.0+rocm714 requires missing-one, which is not installed."
-    assert in_environment(world, python, {"kind": "pip_check", "waived": {}}) == ("failed", line)
+    detail = f"{line} (key: pip_check.demo.missing-one)"
+    assert in_environment(world, python, {"kind": "pip_check", "waived": {}}) == ("failed", detail)
     waived = {"kind": "pip_check", "waived": {"demo": {"missing_one": "why"}, "other": {"idle": "why"}}}
     assert in_environment(world, python, waived) == ("passed", "1 lines, all known; waived and not there: other: idle")
 
@@ -343,6 +509,14 @@ def test_what_compiled_against_another_numpy_is_found_by_its_import(world: World
     outcome, detail = in_environment(world, python, {"kind": "numpy_users"})
     assert outcome == "failed"
     assert detail == "breaks: ImportError: numpy.core.multiarray failed"
+
+
+@pytest.mark.parametrize(
+    ("demo", "outcome"), [("fine", "passed"), ("no device", "could not run"), ("ends", "failed"), ("", "failed")]
+)
+def test_what_needs_numpy_has_the_outcome_of_its_imports(world: World, python: Path, demo: str, outcome: str) -> None:
+    found, detail = in_environment(world, python, {"kind": "numpy_users"}, DEMO=demo)
+    assert (found, "elsewhere" in detail) == (outcome, False)
 
 
 @pytest.mark.parametrize(("name", "outcome"), [("tilelang", "passed"), ("numpy", "failed")])
@@ -372,8 +546,10 @@ def test_a_fresh_result_is_a_proof(world: World) -> None:
         {"checks": []},
         {"checks": [{"name": "check 0", "outcome": "failed"}]},
         {"checks": [{"name": "other", "outcome": "passed"}]},
+        {"checks": [{"name": "check 0", "outcome": "fine"}]},
+        {"counts": {"passed": 0, "failed": 1, "could_not_run": 0}},
     ],
-    ids=["another program", "another list", "no checks", "a failure", "another check"],
+    ids=["another program", "another list", "no checks", "a failure", "another check", "another outcome", "counts"],
 )
 def test_a_result_that_belongs_elsewhere_is_no_proof(world: World, edit: dict[str, Any]) -> None:
     done = edited(world, edit)
