@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PROGRAMS = (
     "bash",
     "cat",
+    "cp",
     "echo",
     "env",
     "ls",
