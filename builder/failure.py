@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 PACKAGE_INDEX = "https://pypi.org/simple/"
-KEYS_SHOWN = 5
+KEYS_SHOWN, CHECKS_SHOWN = 5, 3
 _TALKED_LAST = 200  # lines of the log in which keys of the manifest are looked for
 _NETWORK = (
     r"could(?:n't| not) resolve|name resolution|name or service not known|timed out|connection (?:refused|reset)"
@@ -155,6 +155,9 @@ def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str
         found = next(filter(None, (re.search(pattern, log, re.MULTILINE) for pattern in _FIRST_ERROR)), None)
         if found:
             yield f"first error: {found['error'].strip()}"
+    if kind and kind.name == "verification":
+        failed = dict.fromkeys(re.findall(r"^failed {4,}(\S.*)$", log, re.MULTILINE))
+        yield from (f"failed: {check}" for check in list(failed)[:CHECKS_SHOWN])
     jobs = re.search(r"with (\d+) jobs", log)
     if kind and kind.name == "out of memory" and jobs:
         yield f"{jobs[1]} jobs ran at once"

@@ -40,21 +40,19 @@ class Pull:
         self._layers: dict[str, Event] = {}
         self._bytes: dict[str, tuple[int, int]] = {}
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event) -> bool:
+        """Take an event of the engine in; whether it was the last layer's last."""
         if event.text.startswith("Pulling from"):  # that names the image
-            return
+            return False
         self._layers = {**self._layers, event.step: event}
         before, size = self._bytes.get(event.step, (0, 0))
         got = event.current if event.text == "Downloading" else max(before, size)
         self._bytes = {**self._bytes, event.step: (got, event.size or size)}
+        return event.text == "Pull complete" and all(other.text in _IS_THERE for other in self._layers.values())
 
     @property
     def moving(self) -> list[Event]:
         return [event for event in self._layers.values() if event.text in _MOVES and event.size]
-
-    @property
-    def finished(self) -> bool:
-        return all(event.text in _IS_THERE for event in self._layers.values())
 
     def __str__(self) -> str:
         there = sum(event.text in _IS_THERE for event in self._layers.values())
@@ -73,8 +71,8 @@ class Plain(AbstractContextManager["Plain"]):
 
     def __call__(self, event: Event) -> None:
         if event.state == "pull":
-            self._pull.add(event)
-            if self._clock() - self._last_pull >= PULL_EVERY_S:
+            ended = self._pull.add(event)
+            if ended or self._clock() - self._last_pull >= PULL_EVERY_S:
                 self._last_pull = self._clock()
                 self._write(str(self._pull))
         else:

@@ -78,6 +78,96 @@ def test_a_seal_that_held_is_no_broken_one() -> None:
     assert explained("REMOVE", log).message == "REMOVE: failed"
 
 
+@pytest.mark.parametrize(
+    ("kind", "log"),
+    [
+        ("compile error", "CMake Error at CMakeLists.txt:3 (find_package):\n  no hip\nninja: build stopped: x"),
+        ("compile error", "ld.lld: error: undefined symbol: foo\nninja: build stopped: subcommand failed."),
+        ("compile error", "building openssl support, timeouts\na.hip:3:1: error: no member 'killed'"),
+        ("disk full", "tee: /var/log/vime-image/x.log: No space left on device"),
+        ("network", "judge: REQUIREMENTS_VLLM: pip finds no plan:\n    Temporary failure in name resolution"),
+        ("network", "fatal: unable to access 'https://x/': SSL certificate problem: self-signed certificate"),
+        ("network", "error: RPC failed; curl 56 GnuTLS recv error (-54)\nsource: sources.vllm: cannot fetch v1 of x"),
+        ("network", "curl: (28) Operation timed out after 30000 milliseconds"),
+        ("out of memory", "FAILED: [code=137] CMakeFiles/_C.dir/a.hip.o\nninja: build stopped: subcommand failed."),
+        ("out of memory", "FAILED: [code=9] CMakeFiles/_C.dir/a.hip.o\nninja: build stopped"),
+        ("out of memory", "clang++: error: unable to execute command: Killed\nclang++: error: clang failed"),
+        ("out of memory", "/bin/bash: line 9:    41 Killed                  /opt/venv/bin/python setup.py"),
+        (
+            "refused by the judge",
+            "WARNING: Retrying after connection reset\njudge: X: cupy 1 is forbidden as cupy*: no",
+        ),
+        ("patch does not apply", "error: patch failed: a.py:3\nerror: a.py: patch does not apply"),
+    ],
+)
+def test_a_failure_is_told_from_one_that_looks_like_it(kind: str, log: str) -> None:
+    assert explained("BUILD_VLLM", log).message.startswith(f"BUILD_VLLM: {kind}")
+
+
+def test_the_first_error_that_the_recipe_found_goes_before_those_in_the_tail() -> None:
+    log = "b.hip:9:1: error: a later one\nfirst errors: a.hip:1:1: error: the first"
+    assert "first error: a.hip:1:1: error: the first" in explained("BUILD_VLLM", log).message
+
+
+def test_the_whole_log_is_read_and_not_the_shown_lines_alone() -> None:
+    error = BuildFailedError(
+        Problem("step BUILD_VLLM failed: exit code 1\n    the end"),
+        step="BUILD_VLLM",
+        status=1,
+        log=("a.hip:1:1: error: far above", *["x"] * 500, "the end"),
+    )
+    explanation = failure.explain(error, MANIFEST)
+    assert "first error: a.hip:1:1: error: far above" in explanation.problems[-1].message
+    assert (explanation.step, explanation.status, explanation.log) == ("BUILD_VLLM", 1, error.log)
+
+
+def test_every_key_that_a_refusal_names_is_shown_at_its_line() -> None:
+    log = "judge: REQUIREMENTS_VIME: x 1 is old\n    change images/rocm7.14.yaml, sources.vime.requirements or removed"
+    problem = explained("REQUIREMENTS_VIME", log)
+    assert problem.where == MANIFEST.where("sources", "vime", "requirements")
+    assert f"removed: {MANIFEST.where('removed')}" in problem.message
+
+
+def test_a_common_word_is_no_key() -> None:
+    assert explained("LINKS", "ln: removed sealed env links").where == MANIFEST.where("links")
+    assert MANIFEST.named_in(
+        "see images/rocm7.14.yaml, sealed\nor images/rocm7.14.yaml, env.VLLM_USE_MEGA_AOT_ARTIFACT."
+    ) == [
+        ("sealed",),
+        ("env", "VLLM_USE_MEGA_AOT_ARTIFACT"),
+    ]
+
+
+def test_a_failed_check_is_named() -> None:
+    log = "checks: 30 passed, 1 failed, 0 could not run\nfailed        vllm imports\n                hint: sources.vllm.modules"
+    problem = explained("VERIFY", log)
+    assert "failed: vllm imports" in problem.message
+    assert problem.where == MANIFEST.where("sources", "vllm", "modules")
+
+
+def test_the_command_for_the_whole_log_comes_only_where_there_is_one() -> None:
+    compiling = explained("BUILD_VLLM", "compiling for gfx942 with 2 jobs\na.hip:1:1: error: x").hint or ""
+    assert failure.whole_log(MANIFEST.base.reference) in compiling
+    assert "whole log" not in (explained("BUILD_VLLM", LOGS["network"]).hint or "")
+    assert "whole log" not in (explained("BUILD_TOOLS", LOGS["compile error"]).hint or "")
+
+
+def test_the_address_to_try_is_the_one_that_the_step_asks() -> None:
+    assert MANIFEST.sources["vllm"].repository in (explained("BUILD_VLLM", LOGS["network"]).hint or "")
+    assert failure.PACKAGE_INDEX in (explained("REQUIREMENTS_VLLM", LOGS["network"]).hint or "")
+    assert failure.PACKAGE_INDEX in (explained("BUILD_TOOLS", LOGS["network"]).hint or "")
+
+
+def test_a_fault_of_the_dockerfile_is_shown_at_its_line() -> None:
+    problem = failure.explain(BuildFailedError(Problem(LOGS["Dockerfile syntax"])), MANIFEST).problems[-1]
+    assert str(problem.where) == "dockerfiles/Dockerfile.rocm7.14:7:1"
+
+
+def test_a_cancelled_neighbour_was_not_out_of_memory() -> None:
+    problem = explained("LINKS", "process did not complete successfully: exit code: 137: context canceled")
+    assert problem.message == "LINKS: failed"
+
+
 def test_an_unknown_failure_says_nothing_that_it_does_not_know() -> None:
     problem = explained("LINKS", "test: too many arguments")
     assert (problem.message, problem.hint) == ("LINKS: failed", None)

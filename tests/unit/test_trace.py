@@ -184,6 +184,39 @@ def test_a_line_that_comes_in_pieces_is_whole_in_the_last_lines() -> None:
     assert told.steps[0].last_lines == ["first", "second"]
 
 
+def test_a_line_that_comes_in_pieces_is_told_once_and_whole() -> None:
+    told = Trace()
+    told.feed(encoded(vertex(started=at(1))))
+    assert lines(told, log("first\nsec"), log(b"ond caf\xc3"), log(b"\xa9\nrest")) == [
+        "SEAL_BASE: first",
+        "SEAL_BASE: second caf\u00e9",
+    ]
+    assert lines(told, encoded(vertex(started=at(1), completed=at(2)))) == [
+        "SEAL_BASE: rest",
+        "SEAL_BASE: done in 1.0 s",
+    ]
+
+
+def test_what_comes_after_the_end_of_a_step_is_told_too() -> None:
+    told = Trace()
+    told.feed(encoded(vertex(started=at(1), completed=at(2))))
+    assert lines(told, log("late")) == ["SEAL_BASE: late"]
+
+
+def test_an_event_says_where_its_step_stands_among_all() -> None:
+    event = Trace().feed(encoded(vertex(started=at(1))))[0]
+    assert (event.state, event.number, event.total) == ("started", 2, 28)
+
+
+def test_a_clipped_log_is_known_to_be_one() -> None:
+    told = Trace()
+    told.feed(encoded(vertex(started=at(1))))
+    told.feed(log("a\n"))
+    assert not told.steps[0].clipped
+    told.feed(log("[output clipped, log limit 2MiB reached]\n"))
+    assert told.steps[0].clipped
+
+
 def test_only_the_last_lines_are_shown() -> None:
     told = Trace()
     told.feed(encoded(vertex(started=at(1))))
