@@ -291,8 +291,10 @@ def test_a_build_that_writes_into_the_base_s_torch_breaks_the_seal_at_its_own_st
 def test_a_compile_error_shows_its_first_error(engine: Engine, order: Make) -> None:
     error = failure(engine, order(replace("sources/vllm/csrc/_C.hip", "#include", "this is no C++;\n#include")))
     assert error.step == "BUILD_VLLM"
-    assert "_C.hip" in str(error)
-    assert "error:" in str(error)
+    summary = error.problems[-1]
+    assert re.search(r"compile error; first error: \S*_C\.hip:\d+:\d+: error: ", summary.message)
+    assert summary.where == MANIFEST.where("sources", "vllm")
+    assert "its whole log, into build/logs: printf" in str(summary.hint)
 
 
 def test_a_failed_check_leaves_the_image_without_a_tag(engine: Engine, clean: tuple[Order, Report]) -> None:
