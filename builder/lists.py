@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HOME = "/opt/vime-image"
 # Logs that BuildKit would clip go to a cache mount: it outlives a step that fails, and is in no image.
-LOGS, LOGS_CACHE = "/var/log/vime-image", "vime-image-logs"
+LOGS, LOGS_CACHE = "/root/.cache/vime-image-logs", "vime-image-logs"
 SCHEMA = 1
 
 Entry = dict[str, object]

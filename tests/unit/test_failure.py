@@ -84,7 +84,7 @@ def test_a_seal_that_held_is_no_broken_one() -> None:
         ("compile error", "CMake Error at CMakeLists.txt:3 (find_package):\n  no hip\nninja: build stopped: x"),
         ("compile error", "ld.lld: error: undefined symbol: foo\nninja: build stopped: subcommand failed."),
         ("compile error", "building openssl support, timeouts\na.hip:3:1: error: no member 'killed'"),
-        ("disk full", "tee: /var/log/vime-image/x.log: No space left on device"),
+        ("disk full", "tee: /root/.cache/vime-image-logs/x.log: No space left on device"),
         ("network", "judge: REQUIREMENTS_VLLM: pip finds no plan:\n    Temporary failure in name resolution"),
         ("network", "fatal: unable to access 'https://x/': SSL certificate problem: self-signed certificate"),
         ("network", "error: RPC failed; curl 56 GnuTLS recv error (-54)\nsource: sources.vllm: cannot fetch v1 of x"),
