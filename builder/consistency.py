@@ -21,12 +21,17 @@ _APART = (
     ("sealed", "constraints", "the seal already holds its exact version"),
     ("sealed", "overrides", "the seal already holds its exact version"),
     ("sealed", "build_tools", "a sealed distribution is one that the image keeps"),
+    ("sealed", "source_builds", "a sealed distribution is one that the image keeps"),
     ("sealed", "removed", "a sealed distribution is one that the image keeps"),
     ("forbidden", "overrides", "an override is installed, a forbidden distribution never"),
     ("forbidden", "build_tools", "a build tool is installed, a forbidden distribution never"),
+    ("forbidden", "source_builds", "a source build is installed, a forbidden distribution never"),
     ("constraints", "overrides", "an override is installed as it stands; say its version there alone"),
 )
-_BY_NAME = ("sealed", "forbidden", "constraints", "overrides", "build_tools", "removed", "pip_check")
+_BY_NAME = ("sealed", "forbidden", "constraints", "overrides", "source_builds", "build_tools", "removed", "pip_check")
+    *("sealed", "forbidden", "constraints", "overrides", "source_builds"),
+    *("build_tools", "removed", "pip_check"),
+)
 
 
 def problems(document: Document) -> Iterator[Problem]:

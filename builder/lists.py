@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 if TYPE_CHECKING:
     from builder.facts import Facts
     from builder.manifest import Manifest, Patch, Source
@@ -29,6 +31,7 @@ def policy(manifest: Manifest) -> Entry:
             for source in manifest.sources.values()
             if source.requirements
         },
+        "sealed": {name: {"where": f"sealed.{name}"} for name in manifest.sealed},
         "forbidden": {
             name: {"reason": forbidden.reason, "where": f"forbidden.{name}"}
             for name, forbidden in manifest.forbidden.items()
@@ -38,14 +41,29 @@ def policy(manifest: Manifest) -> Entry:
             for name, constraint in manifest.constraints.items()
         },
         "overrides": {
-            name: {"version": override.version, "where": f"overrides.{name}"}
+            name: {
+                "version": override.version,
+                "where": f"overrides.{name}",
+                "waived": _waived(manifest, name),
+            }
             for name, override in manifest.overrides.items()
         },
         "provided": {
             source.distribution: {"source": source.name, "where": f"sources.{source.name}"}
             for source in manifest.sources.values()
         },
-        "source_builds": [],
+        "source_builds": list(manifest.source_builds),
+        "ignored_pip_options": list(manifest.ignored_pip_options),
+    }
+
+
+def _waived(manifest: Manifest, name: str) -> dict[str, str]:
+    """What an override may lack, with the manifest's key."""
+    return {
+        needed: f"pip_check.{written}.{needed}"
+        for written, waivers in manifest.pip_check.items()
+        if canonicalize_name(written) == canonicalize_name(name)
+        for needed in waivers
     }
 
 
@@ -71,6 +89,7 @@ def _requirements(source: Source) -> Entry:
         "file": f"{requirement_folder(source)}/{PurePosixPath(requirements.file).name}",
         "without": list(requirements.without),
         "add": [f"{name}{added.version}" for name, added in requirements.add.items()],
+        "project": source.distribution,
         "where": f"sources.{source.name}.requirements",
     }
 

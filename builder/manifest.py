@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = v.UNKNOWN
 AtLeastOne = annotated_types.MinLen(1)
+# Options of a base's pip configuration that are refused where a sealed name could be resolved, unless listed.
+PipOption = Literal["extra-index-url", "force-reinstall", "ignore-installed"]
 
 
 class Reasoned(schema.Written):
@@ -152,6 +154,8 @@ class Manifest(schema.Written):
     forbidden: Mapping[v.DistributionGlob, Reasoned] = pydantic.Field(default_factory=dict)
     constraints: Mapping[v.Distribution, Constraint] = pydantic.Field(default_factory=dict)
     overrides: Mapping[v.Distribution, Override] = pydantic.Field(default_factory=dict)
+    source_builds: Mapping[v.Distribution, Reasoned] = pydantic.Field(default_factory=dict)
+    ignored_pip_options: Mapping[PipOption, Reasoned] = pydantic.Field(default_factory=dict)
     build_tools: Mapping[v.Distribution, BuildTool] = pydantic.Field(default_factory=dict)
     removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
     links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)

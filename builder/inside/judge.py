@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import hashlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -16,9 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from pip import __version__ as pip_version
 from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.utils import canonicalize_name
+from pip._vendor.packaging.version import Version
 
 # How pip reaches packages is the machine's affair, and kept.
 TRANSPORT = (
@@ -32,7 +36,11 @@ RESOLUTION = (
     "only-binary", "platform", "pre", "prefer-binary", "prefix", "python-version", "require-hashes",
     "require-virtualenv", "requirement", "root", "target", "upgrade", "upgrade-strategy", "user",
 )
+# Of these, the ones that take a sealed name from elsewhere, or once more, are no matter of taste.
+REOPENING = ("extra-index-url", "force-reinstall", "ignore-installed")
 FAMILY = ("pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
+KINDS = {"vcs_info": "a repository", "dir_info": "a path", "archive_info": "an address"}
+OLDEST = Version("22.2")
 TAIL = 12  # lines of pip's own message that are shown
 Ask = tuple[Requirement, str]  # a requirement, and who asks for it
 
@@ -49,6 +57,7 @@ class Item(NamedTuple):
     url: str  # without credentials
     sha256: str
     requires: list[Requirement]
+    address: str = ""  # what kind of address it comes from, where that is no index
 
 
 def refuse(faults: list[str]) -> None:
@@ -94,13 +103,43 @@ def flatten(path: Path, root: Path, seen: tuple[Path, ...] = ()) -> tuple[list[A
         if include := re.fullmatch(r"(?:-r|--requirement)[\s=]*(\S+)", line):
             more = flatten(Path(os.path.normpath(path.parent / include[1])), root, (*seen, path))
             asked, faults = asked + more[0], faults + more[1]
-        elif re.search(r"(?:^|\s)-", line):
-            faults.append(f"{place}: option {line!r}: a requirement file may only name distributions")
-        elif line and (need := parse(line)):
+        elif told := next(filter(None, (rule(line, root) for rule in LINES)), ""):
+            faults.append(f"{place}: {told}")
+        elif need := parse(line):
             asked.append((need, place))
-        elif line:
-            faults.append(f"{place}: {line!r} is no name with a version: paths and addresses have no hash")
     return asked, faults
+
+
+def an_option(line: str, _: Path) -> str:
+    found = re.search(r"(?:^|\s)-", line) and not re.match(r"(?:-e|--editable)\b", line)
+    return f"option {line!r}: a requirement file may only name distributions" if found else ""
+
+
+def a_repository(line: str, root: Path) -> str:
+    """A line that names a repository is satisfied by a source of that commit, and by nothing else."""
+    found = re.search(r"\bgit\+(?P<address>[^\s@]+(?:@[^\s/]+/[^\s@]+)?)(?:@(?P<commit>[^\s#;]+))?", line)
+    if not found:
+        return ""
+    bare = urlsplit(found["address"].partition("#")[0])
+    address = bare._replace(netloc=bare.netloc.rpartition("@")[2]).geturl().rstrip("/").removesuffix(".git")
+    for source in [json.loads(path.read_text("utf-8")) for path in sorted((root / "sources").glob("*.json"))]:
+        if source["repository"].rstrip("/").removesuffix(".git") == address:
+            same = source["commit"] == found["commit"] and installed(source["distribution"])
+            what = f"{line!r} asks for {found['commit'] or 'no commit'}, sources.{source['name']} has {source['commit']}"
+            return "" if same else f"{what}: leave it to that source"
+    return f"{line!r} is a repository: its code would run unjudged; make it a source (sources), with its commit"
+
+
+def a_path(line: str, _: Path) -> str:
+    found = re.match(r"(?:-e|--editable)\b|\.{0,2}/|\.$|file:|[^\s@]+ *@ *(?:file:|\.{0,2}/)", line)
+    found = None if "git+" in line else found
+    return f"{line!r} is a path: a tree is installed by the recipe of its source (sources)" if found else ""
+
+
+def an_address(line: str, _: Path) -> str:
+    """Whatever else is no name with a version."""
+    known = not line or parse(line) or re.search(r"\bgit\+", line)
+    return "" if known else f"{line!r} is no name with a version: paths and addresses have no hash"
 
 
 def pip(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
@@ -119,8 +158,9 @@ def pip_environment() -> tuple[dict[str, str], list[str]]:
     given = {key: str(ast.literal_eval(value)) for _, key, value in rows}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
     kept |= {f"PIP_{key.upper().replace('-', '_')}": given[key] for key in given if key in TRANSPORT}
-    kept |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return kept, [key for key in (*given, *os.environ) if key in RESOLUTION or key.startswith("UV_")]
+    kept |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    on = [key for key in given if key in RESOLUTION and given[key].lower() not in ("", "0", "false", "no", "off")]
+    return kept, on + [key for key in os.environ if key.startswith("UV_")]
 
 
 def read_plan(path: Path) -> list[Item]:
@@ -129,20 +169,23 @@ def read_plan(path: Path) -> list[Item]:
         report = json.loads(path.read_text("utf-8"))
         known = report["version"] in ("0", "1") and isinstance(report["install"], list)
         refuse([f"pip's report cannot be judged: version {report['version']!r}"] * (not known))
-        return [read_item(entry["metadata"], entry["download_info"]) for entry in report["install"]]
+        return [read_item(entry["metadata"], entry["download_info"], entry["is_direct"]) for entry in report["install"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Fault(f"pip's report cannot be judged: {type(error).__name__}: {error}") from error
 
 
-def read_item(about: dict[str, Any], source: dict[str, Any]) -> Item:
+def read_item(about: dict[str, Any], source: dict[str, Any], direct: bool) -> Item:  # noqa: FBT001 - the report's
     """Read one entry of a report; pip before 23.1 writes `hash`, later ones `hashes`."""
-    archive, url = source["archive_info"], urlsplit(source["url"])
-    sha256 = archive.get("hashes", {}).get("sha256") or archive["hash"].removeprefix("sha256=")
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
+    url, kind = urlsplit(source["url"]), next((key for key in KINDS if key in source), "")
+    address = KINDS[kind] if direct or kind != "archive_info" else ""
+    archive = source.get("archive_info", {})
+    sha256 = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
+    if kind == "archive_info" and not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError(f"no sha256 for {about['name']}")
     bare = url._replace(netloc=url.netloc.rpartition("@")[2], fragment="").geturl()
     needs = [Requirement(text) for text in about.get("requires_dist", [])]
-    return Item(str(canonicalize_name(about["name"])), about["version"], bare, sha256, needs)
+    name = str(canonicalize_name(about["name"]))
+    return Item(name, about["version"], bare, sha256, needs, address)
 
 
 def asks(lines: list[Ask], plan: list[Item]) -> list[Ask]:
@@ -170,9 +213,10 @@ class Judge:
         self.root, self.step, self.scratch = root, step, scratch
         self.policy = json.loads((root / "policy.json").read_text("utf-8"))
         self.rules = self.policy["steps"][step]
-        self.sealed = json.loads((root / "seal.json").read_text("utf-8"))["distributions"]
+        self.seal = json.loads((root / "seal.json").read_text("utf-8"))
+        self.sealed = self.seal["distributions"]
         self.environment, self.unheard = pip_environment()
-        here = self.rules["where"]
+        here, project = self.rules["where"], canonicalize_name(self.rules["project"])
         self.overrides = {str(canonicalize_name(name)): {**rule, "version": f"=={rule['version']}"}
                           for name, rule in self.policy["overrides"].items()}
         # What is not free: version, who holds it, where the manifest says so. The seal comes last and wins.
@@ -182,9 +226,16 @@ class Judge:
             self.held[str(canonicalize_name(name))] = [rule["version"], text, here, rule["where"]]
         for name, rule in self.sealed.items():
             self.held[name] = [f"=={rule['version']}", f"the base has {name} {rule['version']}", here]
+        self.held.pop(project, None)  # a constraint on what the step's own source is makes its paths impossible
+        self.constraints = scratch / "constraints.txt"
+        self.constraints.write_text("".join(f"{name}{held[0]}\n" for name, held in self.held.items()), "utf-8")
 
-    def change(self, *places: str) -> str:
-        return f"\n    change {self.policy['manifest']}, {' or '.join(places)}"
+    def change(self, chain: str, *places: str) -> str:
+        """Say what to change, and the line to write there where a requirement may be left out."""
+        root = parse(chain.rpartition(" asks for ")[2]) if " asks for " in chain else None
+        text = f"\n    change {self.policy['manifest']}, {' or '.join(places)}"
+        without = f"\n    such as without: {{{root.name}: {{reason: ...}}}}" if root else ""
+        return text + without * (self.rules["where"] in places)
 
     def lines(self) -> tuple[list[Ask], list[Ask]]:
         """Read what the step asks for: its overrides at their versions, and the rest."""
@@ -202,68 +253,63 @@ class Judge:
                 exact.append((Requirement(name + self.overrides[name]["version"]), place))
         return exact, rest
 
-    def pip_install(self, lines: list[str], *options: str) -> tuple[int, str]:
-        """Run `pip install` on lines: its exit code and its last words."""
-        path = self.scratch / "lines.txt"
-        path.write_text("\n".join(lines), encoding="utf-8")
-        sources = ",".join(self.policy["source_builds"])
-        build = [f"--no-binary={sources}", "--no-build-isolation"] if sources else []
-        arguments = ("install", "--only-binary=:all:", *build, *options, f"--requirement={path}")
-        code, said = pip(*arguments, environment=self.environment)
+    def pip(self, command: str, lines: list[str], *options: str, bound: bool = True) -> tuple[int, str]:
+        """Run a command of pip on lines: its exit code and its last words.
+
+        Declared source builds see what is installed, and are refused where their build requirements are not. Some
+        pips bind what a build installs by PIP_CONSTRAINT, others by PIP_BUILD_CONSTRAINT: both are set.
+        """
+        listing = self.scratch / "lines.txt"
+        listing.write_text("\n".join(lines), encoding="utf-8")
+        builds = ",".join(self.policy["source_builds"])
+        build = [f"--no-binary={builds}", "--no-build-isolation", "--check-build-dependencies"] if builds else []
+        names = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT") if builds and bound else ("PIP_CONSTRAINT",) * bound
+        environment = {**self.environment, **dict.fromkeys(names, str(self.constraints))}
+        arguments = (command, "--only-binary=:all:", *build, *options, f"--requirement={listing}")
+        code, said = pip(*arguments, environment=environment)
         return code, "\n    ".join(said.splitlines()[-TAIL:])
 
-    def dry_run(self, lines: list[Ask], *options: str) -> tuple[list[Item] | None, str]:
+    def dry_run(self, lines: list[Ask], *options: str, bound: bool = True) -> tuple[list[Item] | None, str]:
         """Let pip plan: its plan where it found one, and its last words."""
         report = self.scratch / "report.json"
         report.unlink(missing_ok=True)
         needs = [str(need) for need, _ in lines]
-        code, words = self.pip_install(needs, "--dry-run", f"--report={report}", *options)
+        code, words = self.pip("install", needs, "--dry-run", f"--report={report}", *options, bound=bound)
         return None if code else read_plan(report), words
 
     def install(self, lines: list[Ask], *options: str) -> list[dict[str, str]]:
         """Judge what pip would install for the lines, and install that: name, version and hash."""
-        constraints = self.scratch / "constraints.txt"
-        text = "\n".join(name + version for name, (version, *_) in self.held.items())
-        constraints.write_text(text, encoding="utf-8")
-        plan, words = self.dry_run(lines, f"--constraint={constraints}", *options) if lines else ([], "")
+        plan, words = self.dry_run(lines, *options) if lines else ([], "")
         if plan is None:
             raise Fault(*self.conflicts(lines), f"pip finds no plan:\n    {words}")
-        chains = {name_of(need): chain for need, chain in reversed(asks(lines, plan))}
-        refuse([f"{item.name} {item.version} {text}\n    {chains.get(item.name)}{self.change(*places)}"
-                for item in plan for text, *places in self.against(item)])
+        asked = asks(lines, plan)
+        chains = {name_of(need): chain for need, chain in reversed(asked)}
+        refuse([f"{item.name} {item.version} {text}\n    {chains.get(item.name)}"
+                f"{self.change(chains.get(item.name, ''), *places)}"
+                for item in plan for rule in PLAN for text, *places in rule(self, item)]
+               + [text for rule in MACHINE for text in rule(self, asked)])
         self.install_exactly(plan)
         return [{"name": item.name, "version": item.version, "url": item.url, "sha256": item.sha256,
                  "requested_by": chains.get(item.name, "")} for item in plan]
 
     def install_exactly(self, plan: list[Item]) -> None:
-        """Install the judged bytes and nothing else."""
+        """Install the judged bytes and nothing else, after a look at what files they bring."""
+        wheels = self.scratch / "wheels"
         exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
-        code, words = self.pip_install(exact, "--no-deps", "--require-hashes") if plan else (0, "")
+        options = ("--no-deps", "--require-hashes")
+        code, words = self.pip("wheel", exact, *options, f"--wheel-dir={wheels}", bound=False) if plan else (0, "")
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
-
-    def against(self, item: Item) -> Iterator[tuple[str, ...]]:
-        """Find the rules that an item breaks: what is wrong, and the places in the manifest.
-
-        A report names no files: a second owner of a sealed module is known here by its name only
-        (`forbidden`), and by its files to the seal's check after the step.
-        """
-        here, name, old = self.rules["where"], item.name, installed(item.name)
-        if sealed := self.sealed.get(name):
-            yield f"would replace the sealed {name} {sealed['version']}", here
-        elif name in FAMILY:
-            yield "is of torch's family, and the base has none: the public ones are CUDA builds", here
-        for provided, rule in self.policy["provided"].items():
-            if canonicalize_name(provided) == name:
-                yield f"is built here from the source {rule['source']}", here, rule["where"]
-        for glob, rule in self.policy["forbidden"].items():
-            if fnmatchcase(name, canonicalize_name(glob)):
-                yield f"is forbidden as {glob}: {rule['reason']}", here, rule["where"]
-        if old and not old.read_text("RECORD"):
-            yield f"would replace {name} {old.version}, which has no RECORD for an uninstall", "removed"
+        found = {str(canonicalize_name(path.name.partition("-")[0])): path for path in wheels.glob("*.whl")}
+        refuse([text for item in plan for rule in FILES for text in rule(self, item, found[item.name])])
+        exact = [f"{item.name}=={item.version} --hash=sha256:{sha256_of(found[item.name])}" for item in plan]
+        if plan:
+            code, words = self.pip("install", exact, *options, "--no-index", f"--find-links={wheels}", bound=False)
+        refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
+        shutil.rmtree(wheels, ignore_errors=True)
 
     def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""
-        plan = self.dry_run(lines)[0] or []
+        plan = self.dry_run(lines, bound=False)[0] or []
         free, faults = {item.name: item.version for item in plan}, []
         for need, chain in asks(lines, plan):
             if (name := name_of(need)) in self.held and str(need.specifier):
@@ -272,18 +318,142 @@ class Judge:
                     fits = need.specifier.contains(exact[1], prereleases=True)
                 else:  # a range excludes nothing by itself: the free plan tells whether it was kept
                     fits = name not in free or SpecifierSet(held).contains(free[name], prereleases=True)
-                faults += [] if fits else [f"{chain}, but {what}{self.change(*places)}"]
+                faults += [] if fits else [f"{chain}, but {what}{self.change(chain, *places)}"]
         return list(dict.fromkeys(faults))
+
+    def unmet(self) -> list[str]:
+        """List where what the installed overrides lack is not exactly what the manifest waives."""
+        faults = []
+        for name, rule in self.overrides.items():
+            if not (dist := installed(name)) or f"=={dist.version}" != rule["version"]:
+                continue
+            needs = [need for need in map(Requirement, dist.requires or []) if applies(need, set())]
+            lacking = {name_of(need): str(need) for need in needs if not satisfied(need)}
+            waived = {str(canonicalize_name(other)): place for other, place in rule["waived"].items()}
+            title, key = f"{name} {dist.version}, an override,", f"pip_check.{name}"
+            faults += [f"{title} needs {text}, which is not there{self.change('', self.rules['where'], key)}"
+                       for other, text in lacking.items() if other not in waived]
+            faults += [f"{title} lacks no {other}: its waiver has to go{self.change('', place)}"
+                       for other, place in waived.items() if other not in lacking]
+        return faults
+
+
+def satisfied(need: Requirement) -> bool:
+    dist = installed(name_of(need))
+    return bool(dist and need.specifier.contains(dist.version, prereleases=True))
+
+
+def sha256_of(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+# What is wrong with an item of a plan: a text, and the places in the manifest.
+
+
+def sealed_name(judge: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    if sealed := judge.sealed.get(item.name):
+        yield f"would replace the sealed {item.name} {sealed['version']}", judge.rules["where"]
+
+
+def absent_family(judge: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    if item.name in FAMILY and item.name not in judge.sealed:
+        yield "is of torch's family, and the base has none: the public ones are CUDA builds", judge.rules["where"]
+
+
+def absent_sealed(judge: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    """A name that the manifest would seal, and that the base lacks: public indexes have strangers of such names."""
+    for glob, rule in judge.policy["sealed"].items():
+        if fnmatchcase(item.name, canonicalize_name(glob)) and item.name not in judge.sealed:
+            yield f"is sealed as {glob}, and the base has none", judge.rules["where"], rule["where"]
+
+
+def provided(judge: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    for name, rule in judge.policy["provided"].items():
+        if canonicalize_name(name) == item.name:
+            yield f"is built here from the source {rule['source']}", judge.rules["where"], rule["where"]
+
+
+def forbidden(judge: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    for glob, rule in judge.policy["forbidden"].items():
+        if fnmatchcase(item.name, canonicalize_name(glob)):
+            yield f"is forbidden as {glob}: {rule['reason']}", judge.rules["where"], rule["where"]
+
+
+def unrecorded(_: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    if (old := installed(item.name)) and not old.read_text("RECORD"):
+        yield f"would replace {item.name} {old.version}, which has no RECORD for an uninstall", "removed"
+
+
+def direct(judge: Judge, item: Item) -> Iterator[tuple[str, ...]]:
+    if item.address:
+        yield f"comes from {item.address}, {item.url}: no index vouches for it", judge.rules["where"], "sources"
+
+
+# What is wrong with the machine, where a requirement could resolve a sealed name.
+
+
+def reopening(judge: Judge, asked: list[Ask]) -> Iterator[str]:
+    chain = next((chain for need, chain in asked if name_of(need) in judge.sealed), None)
+    for key in judge.unheard:
+        if chain and key in REOPENING and key not in judge.policy["ignored_pip_options"]:
+            told = f"{key} of the machine's configuration could take a sealed distribution from elsewhere\n    {chain}"
+            yield f"{told}{judge.change('', f'ignored_pip_options.{key}')}, or unset it in the base"
+
+
+# What is wrong with the files of a wheel.
+
+
+def sealed_module(judge: Judge, item: Item, wheel: Path) -> Iterator[str]:
+    """Find what lands in a sealed module, by whatever way a wheel can put it there."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [re.sub(r"^[^/]+\.data/(?:(?:pure|plat)lib/|data/.*site-packages/)", "", name)
+                 for name in archive.namelist()]
+    tops = {re.split(r"[/.]", name)[0] for name in names if re.search(r"/|\.py$|\.so$", name)}
+    titles = {name.partition("/")[0] for name in names if re.match(r"[^/]+\.(?:dist|egg)-info/", name)}
+    others = {str(canonicalize_name(title.partition("-")[0])) for title in titles} - {item.name}
+    for what in [*sorted(tops & set(judge.seal["modules"])), *sorted(others & set(judge.sealed))]:
+        told = f"{item.name} {item.version} brings files of the sealed {what} under another name"
+        yield f"{told}{judge.change('', judge.rules['where'], 'forbidden')}"
+
+
+# The rules. Each is needed: tests/guards removes one at a time.
+LINES = (
+    an_option,
+    a_repository,
+    a_path,
+    an_address,
+)
+PLAN = (
+    sealed_name,
+    absent_family,
+    absent_sealed,
+    provided,
+    forbidden,
+    unrecorded,
+    direct,
+)
+MACHINE = (
+    reopening,
+)
+FILES = (
+    sealed_module,
+)
 
 
 def install(root: Path, step: str) -> int:
     """Install the overrides that a step names, then the rest; keep the plan."""
+    refuse([f"pip {pip_version} makes no report: 22.2 is the oldest that does"] * (Version(pip_version) < OLDEST))
     with tempfile.TemporaryDirectory() as scratch:
         judge = Judge(root, step, Path(scratch))
         for key in judge.unheard:
             print(f"judge: {step}: {key} of the machine's configuration is not used here")
         overrides, rest = judge.lines()
         plan = judge.install(overrides, "--no-deps") + judge.install(rest)
+        refuse(judge.unmet())
     (root / "plans").mkdir(exist_ok=True)
     text = json.dumps({"schema": 1, "step": step, "distributions": plan})
     (root / "plans" / f"{step}.json").write_text(text, encoding="utf-8")

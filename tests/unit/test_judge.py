@@ -16,7 +16,7 @@ from builder.inside import judge
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 FILE = "requirements/vllm/rocm.txt"
@@ -56,6 +56,7 @@ POLICY: dict[str, Any] = {
             "file": "requirements/vllm/rocm.txt",
             "without": [],
             "add": [],
+            "project": "vllm",
             "where": "sources.vllm.requirements (line 71)",
         }
     },
@@ -67,9 +68,11 @@ POLICY: dict[str, Any] = {
         "numpy": {"version": "==1.26.4", "where": "constraints.numpy (line 50)"},
         "pyarrow": {"version": "<26", "where": "constraints.pyarrow (line 51)"},
     },
-    "overrides": {"opencv": {"version": "4.11.0", "where": "overrides.opencv (line 60)"}},
+    "overrides": {"opencv": {"version": "4.11.0", "where": "overrides.opencv (line 60)", "waived": {}}},
     "provided": {"vllm": {"source": "vllm", "where": "sources.vllm (line 65)"}},
     "source_builds": [],
+    "ignored_pip_options": [],
+    "sealed": {"torch": {"where": "sealed.torch (line 20)"}, "apex": {"where": "sealed.apex (line 21)"}},
 }
 
 
@@ -80,11 +83,17 @@ class Step:
     image: Image
 
     def judge(
-        self, text: str, *, without: Iterable[str] = (), add: Iterable[str] = (), **environment: str
+        self,
+        text: str,
+        *,
+        without: Iterable[str] = (),
+        add: Iterable[str] = (),
+        policy: Mapping[str, Any] | None = None,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         """Judge a requirement file with that text."""
         rules = {**POLICY["steps"]["VLLM"], "without": list(without), "add": list(add)}
-        self.image.write("policy.json", {**POLICY, "steps": {"VLLM": rules}})
+        self.image.write("policy.json", {**POLICY, "steps": {"VLLM": rules}, **(policy or {})})
         self.image.write("requirements/vllm/rocm.txt", text)
         done = self.image.run("judge", "install", "VLLM", **environment)
         assert "Traceback" not in done.stderr
@@ -92,10 +101,12 @@ class Step:
 
     def refusal(self, text: str, **options: Any) -> str:
         """What it says when it refuses; and nothing of torch has changed."""
+        plan = self.image.root / "plans" / "VLLM.json"
+        plan.unlink(missing_ok=True)
         done = self.judge(text, **options)
         assert done.returncode == 1, done.stdout
+        assert not plan.exists()
         assert self.image.version("torch") == ROCM
-        assert not (self.image.root / "plans" / "VLLM.json").exists()
         return done.stderr
 
     def install(self, text: str, **options: Any) -> dict[str, str]:
@@ -126,8 +137,8 @@ def version() -> str:
 def step(tmp_path: Path, pips: Path, address: str, version: str) -> Step:
     image = wheels.image(tmp_path, wheels.pip_files(pips, version), BASE)
     seal = {name: {"version": image.version(name)} for name in ("torch", "torchvision", "triton", "amd-aiter")}
-    image.write("seal.json", {"schema": 1, "distributions": seal, "pip_check": []})
-    image.write("constraints.txt", "".join(f"{name}=={rule['version']}\n" for name, rule in seal.items()))
+    modules = ["aiter", "torch", "torchvision", "triton"]
+    image.write("seal.json", {"schema": 1, "distributions": seal, "guests": [], "modules": modules, "pip_check": []})
     image.write("pip.conf", f"[global]\nindex-url = {address}\n")
     return Step(image)
 
@@ -214,8 +225,19 @@ def test_an_ordinary_distribution_may_be_replaced(step: Step) -> None:
 
 
 def test_an_override_is_installed_without_dependencies_and_serves_its_dependants(step: Step) -> None:
-    assert step.install("opencv>=4.13\n") == {"opencv": "4.11.0"}
-    assert step.install("opencv>=4.13\nuser-of-opencv\n") == {"user-of-opencv": "1.0", "numpy": "1.26.4"}
+    assert step.install("opencv>=4.13\nnumpy\n") == {"opencv": "4.11.0", "numpy": "1.26.4"}
+    assert step.install("opencv>=4.13\nuser-of-opencv\n") == {"user-of-opencv": "1.0"}
+
+
+def test_what_an_override_lacks_is_exactly_what_is_waived(step: Step) -> None:
+    told = step.refusal("opencv\n")
+    assert "opencv 4.11.0, an override, needs numpy<2, which is not there" in told
+    assert "or pip_check.opencv" in told
+    waived = {"opencv": {**POLICY["overrides"]["opencv"], "waived": {"numpy": "pip_check.OpenCV.numpy"}}}
+    assert step.install("opencv\n", policy={"overrides": waived}) == {}
+    told = step.refusal("opencv\nnumpy\n", policy={"overrides": waived})
+    assert "opencv 4.11.0, an override, lacks no numpy: its waiver has to go" in told
+    assert "change images/x.yaml, pip_check.OpenCV.numpy" in told
 
 
 def test_an_override_that_is_left_out_is_not_installed(step: Step) -> None:
@@ -296,7 +318,7 @@ def test_a_requirement_file_may_only_name_distributions(tmp_path: Path, line: st
 def test_every_hostile_line_is_told_before_pip_runs(step: Step) -> None:
     told = step.refusal("--extra-index-url https://example.invalid\nclean\n-e .\n")
     assert "judge: VLLM: requirements/vllm/rocm.txt:1: option '--extra-index-url" in told
-    assert "judge: VLLM: requirements/vllm/rocm.txt:3: option '-e .'" in told
+    assert "judge: VLLM: requirements/vllm/rocm.txt:3: '-e .' is a path" in told
 
 
 def test_an_extra_index_of_the_machine_is_not_used(step: Step, tmp_path: Path, address: str) -> None:
@@ -329,6 +351,7 @@ def test_a_source_distribution_is_not_run(step: Step, tmp_path: Path) -> None:
 
 
 ENTRY = {
+    "is_direct": False,
     "metadata": {"name": "A_b", "version": "1.0", "requires_dist": ["c>1"]},
     "download_info": {
         "url": "https://user:word@host.invalid/a.whl#sha256=1",
@@ -367,7 +390,8 @@ def test_both_known_reports_are_read(tmp_path: Path, version: str) -> None:
         report(install=[{}]),
         report(install=["a"]),
         report(install=[{**ENTRY, "metadata": {"name": "a"}}]),
-        report(install=[{**ENTRY, "download_info": {"url": "file:///a", "dir_info": {}}}]),
+        report(install=[{**ENTRY, "download_info": {"url": "file:///a"}}]),
+        report(install=[{key: ENTRY[key] for key in ("metadata", "download_info")}]),
         report(install=[{**ENTRY, "download_info": {"url": "https://h/a", "archive_info": {"hash": "md5=1"}}}]),
     ],
 )

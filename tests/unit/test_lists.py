@@ -26,10 +26,11 @@ INSIDE = ROOT / "builder/inside"
 SPELLING = ROOT / "tests/manifests/good/spelling.yaml"
 # What the judge reads of each part of its policy.
 READ_BY_THE_JUDGE = {
-    "steps": {"file", "without", "add", "where"},
+    "steps": {"file", "without", "add", "project", "where"},
+    "sealed": {"where"},
     "forbidden": {"reason", "where"},
     "constraints": {"version", "where"},
-    "overrides": {"version", "where"},
+    "overrides": {"version", "where", "waived"},
     "provided": {"source", "where"},
 }
 every_manifest = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
