@@ -28,9 +28,9 @@ _APART = (
     ("forbidden", "source_builds", "a source build is installed, a forbidden distribution never"),
     ("constraints", "overrides", "an override is installed as it stands; say its version there alone"),
 )
-_BY_NAME = ("sealed", "forbidden", "constraints", "overrides", "source_builds", "build_tools", "removed", "pip_check")
-    *("sealed", "forbidden", "constraints", "overrides", "source_builds"),
-    *("build_tools", "removed", "pip_check"),
+_BY_NAME = (
+    *("sealed", "forbidden", "constraints", "overrides"),
+    *("source_builds", "build_tools", "removed", "pip_check"),
 )
 
 

@@ -125,8 +125,8 @@ def a_repository(line: str, root: Path) -> str:
     for source in [json.loads(path.read_text("utf-8")) for path in sorted((root / "sources").glob("*.json"))]:
         if source["repository"].rstrip("/").removesuffix(".git") == address:
             same = source["commit"] == found["commit"] and installed(source["distribution"])
-            what = f"{line!r} asks for {found['commit'] or 'no commit'}, sources.{source['name']} has {source['commit']}"
-            return "" if same else f"{what}: leave it to that source"
+            told = f"{line!r}: sources.{source['name']} has {source['commit']}; leave it to that source"
+            return "" if same else told
     return f"{line!r} is a repository: its code would run unjudged; make it a source (sources), with its commit"
 
 
