@@ -28,7 +28,7 @@ def policy(manifest: Manifest) -> Entry:
         "manifest": manifest.title,
         "steps": {
             source.step("REQUIREMENTS"): _requirements(source)
-            for source in manifest.sources.values()
+            for source in [*manifest.installed_by("wheel"), *manifest.installed_by("editable")]
             if source.requirements
         },
         "sealed": {name: {"where": f"sealed.{name}"} for name in manifest.sealed},

@@ -136,12 +136,17 @@ def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients
     for path in _build_tools(manifest, facts, ingredients.cache):
         shutil.copy(path, place / "index" / "files")
     wheelhouse.write_index(place / "index")
+    write_unrecorded(place / "unrecorded")
+
+
+def write_unrecorded(site: Path) -> None:
+    """The copy that pip cannot uninstall, in `site`."""
     old = WITHOUT_RECORD
-    info = place / "unrecorded" / f"{old['name']}-{old['version']}.dist-info"
+    info = site / f"{old['name']}-{old['version']}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {old['name']}\nVersion: {old['version']}\n")
     (info / "top_level.txt").write_text(f"{old['module']}\n")
-    module = place / "unrecorded" / old["module"]
+    module = site / old["module"]
     module.mkdir()
     (module / "__init__.py").write_text(f'__version__ = "{old["version"]}"\n')
 

@@ -71,14 +71,18 @@ class Wheel:
 
     def _write_source(self, folder: Path) -> Path:
         stem = f"{self.name}-{self.version}"
-        files = {"PKG-INFO": self._metadata(), "setup.py": 'raise SystemExit("nobody has judged this code")\n'}
+        files = {
+            "PKG-INFO": self._metadata().encode(),
+            "setup.py": b'raise SystemExit("nobody has judged this code")\n',
+        }
+        files |= self.files
         path = folder / f"{stem}.tar.gz"
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name, text in files.items():
+            for name, content in files.items():
                 entry = tarfile.TarInfo(f"{stem}/{name}")
-                entry.size = len(text.encode())
-                archive.addfile(entry, io.BytesIO(text.encode()))
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
         path.write_bytes(gzip.compress(buffer.getvalue(), mtime=0))  # tarfile's own gzip writes the time
         return path
 

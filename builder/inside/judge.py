@@ -151,7 +151,8 @@ def pip(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int
 
 def pip_environment() -> tuple[dict[str, str], list[str]]:
     """Make pip's environment of the machine's transport; the names of what is not heard come second."""
-    code, listed = pip("config", "list")
+    loud = {key: value for key, value in os.environ.items() if key not in ("PIP_QUIET", "PIP_LOG")}
+    code, listed = pip("config", "list", "-vvv", environment=loud)  # a quiet pip would list nothing
     refuse([f"pip's configuration cannot be read: {listed}"] * (code > 0))
     rows = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
     rows.sort(key=lambda row: ("global", "install", ":env:").index(row[0]))  # later ones win
@@ -256,15 +257,15 @@ class Judge:
     def pip(self, command: str, lines: list[str], *options: str, bound: bool = True) -> tuple[int, str]:
         """Run a command of pip on lines: its exit code and its last words.
 
-        Declared source builds see what is installed, and are refused where their build requirements are not. Some
-        pips bind what a build installs by PIP_CONSTRAINT, others by PIP_BUILD_CONSTRAINT: both are set.
+        Declared source builds see what is installed, and are refused where their build requirements are not. For the
+        pips that a build itself may run, both kinds of constraint are set; from 25.3 on pip refuses the second here.
         """
         listing = self.scratch / "lines.txt"
         listing.write_text("\n".join(lines), encoding="utf-8")
         builds = ",".join(self.policy["source_builds"])
         build = [f"--no-binary={builds}", "--no-build-isolation", "--check-build-dependencies"] if builds else []
-        names = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT") if builds and bound else ("PIP_CONSTRAINT",) * bound
-        environment = {**self.environment, **dict.fromkeys(names, str(self.constraints))}
+        names = ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"][: 2 if Version(pip_version) < Version("25.3") else 1]
+        environment = {**self.environment, **dict.fromkeys(names if bound else [], str(self.constraints))}
         arguments = (command, "--only-binary=:all:", *build, *options, f"--requirement={listing}")
         code, said = pip(*arguments, environment=environment)
         return code, "\n    ".join(said.splitlines()[-TAIL:])
@@ -453,7 +454,7 @@ def install(root: Path, step: str) -> int:
             print(f"judge: {step}: {key} of the machine's configuration is not used here")
         overrides, rest = judge.lines()
         plan = judge.install(overrides, "--no-deps") + judge.install(rest)
-        refuse(judge.unmet())
+        refuse(judge.unmet() if step == [*judge.policy["steps"]][-1] else [])  # a later set may still bring it
     (root / "plans").mkdir(exist_ok=True)
     text = json.dumps({"schema": 1, "step": step, "distributions": plan})
     (root / "plans" / f"{step}.json").write_text(text, encoding="utf-8")
