@@ -61,6 +61,10 @@ golden: $(VENV)/development ## rewrite the golden files, then show what changed
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_render.py
 	@git diff --stat -- tests/golden
 
+.PHONY: guard-table
+guard-table: $(VENV)/development ## run every trap with four pips, and write docs/guards.md
+	@PYTHONPATH=.:tests/guards $(VENV)/bin/python tests/guards/guard_table.py
+
 $(VENV)/runtime: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --editable .

@@ -254,7 +254,8 @@ class Judge:
                 exact.append((Requirement(name + self.overrides[name]["version"]), place))
         return exact, rest
 
-    def pip(self, command: str, lines: list[str], *options: str, bound: bool = True) -> tuple[int, str]:
+    def pip(self, command: str, lines: list[str], *options: str, bound: bool = True, built: bool = False) \
+            -> tuple[int, str]:
         """Run a command of pip on lines: its exit code and its last words.
 
         Declared source builds see what is installed, and are refused where their build requirements are not. For the
@@ -262,7 +263,7 @@ class Judge:
         """
         listing = self.scratch / "lines.txt"
         listing.write_text("\n".join(lines), encoding="utf-8")
-        builds = ",".join(self.policy["source_builds"])
+        builds = "" if built else ",".join(self.policy["source_builds"])
         build = [f"--no-binary={builds}", "--no-build-isolation", "--check-build-dependencies"] if builds else []
         names = ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"][: 2 if Version(pip_version) < Version("25.3") else 1]
         environment = {**self.environment, **dict.fromkeys(names if bound else [], str(self.constraints))}
@@ -304,7 +305,8 @@ class Judge:
         refuse([text for item in plan for rule in FILES for text in rule(self, item, found[item.name])])
         exact = [f"{item.name}=={item.version} --hash=sha256:{sha256_of(found[item.name])}" for item in plan]
         if plan:
-            code, words = self.pip("install", exact, *options, "--no-index", f"--find-links={wheels}", bound=False)
+            options += ("--no-index", f"--find-links={wheels}")
+            code, words = self.pip("install", exact, *options, bound=False, built=True)
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
         shutil.rmtree(wheels, ignore_errors=True)
 
