@@ -279,8 +279,8 @@ class Judge:
         code, words = self.pip("install", needs, "--dry-run", f"--report={report}", *options, bound=bound)
         return None if code else read_plan(report), words
 
-    def install(self, lines: list[Ask], *options: str) -> list[dict[str, str]]:
-        """Judge what pip would install for the lines, and install that: name, version and hash."""
+    def plan(self, lines: list[Ask], *options: str) -> tuple[list[Item], dict[str, str]]:
+        """Judge what pip would install for the lines: the plan, and who asks for each name of it."""
         plan, words = self.dry_run(lines, *options) if lines else ([], "")
         if plan is None:
             raise Fault(*self.conflicts(lines), f"pip finds no plan:\n    {words}")
@@ -290,6 +290,11 @@ class Judge:
                 f"{self.change(chains.get(item.name, ''), *places)}"
                 for item in plan for rule in PLAN for text, *places in rule(self, item)]
                + [text for rule in MACHINE for text in rule(self, asked)])
+        return plan, chains
+
+    def install(self, lines: list[Ask], *options: str) -> list[dict[str, str]]:
+        """Install exactly the judged plan: name, version and hash."""
+        plan, chains = self.plan(lines, *options)
         self.install_exactly(plan)
         return [{"name": item.name, "version": item.version, "url": item.url, "sha256": item.sha256,
                  "requested_by": chains.get(item.name, "")} for item in plan]
@@ -298,7 +303,7 @@ class Judge:
         """Install the judged bytes and nothing else, after a look at what files they bring."""
         wheels = self.scratch / "wheels"
         exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
-        options = ("--no-deps", "--require-hashes")
+        options: tuple[str, ...] = ("--no-deps", "--require-hashes")
         code, words = self.pip("wheel", exact, *options, f"--wheel-dir={wheels}", bound=False) if plan else (0, "")
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
         found = {str(canonicalize_name(path.name.partition("-")[0])): path for path in wheels.glob("*.whl")}

@@ -60,11 +60,7 @@ def read(path: Path) -> dict[str, dict[str, str]]:
 
 def text(found: Mapping[str, Mapping[str, Mapping[str, str]]], versions: Mapping[str, str]) -> str:
     """The page."""
-    harmed = [
-        title
-        for title, row in found.items()
-        if row["plain"]["newest"] not in {"installs", "fails"}
-    ]
+    harmed = [title for title, row in found.items() if row["plain"]["newest"] not in {"installs", "fails"}]
     head = HEAD.format(
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         python=platform.python_version(),
@@ -76,7 +72,8 @@ def text(found: Mapping[str, Mapping[str, Mapping[str, str]]], versions: Mapping
         harmless=sum(not trap.by for trap in TRAPS),
     )
     rows = [
-        " | ".join([trap.case or "-", trap.title, *(together(found[trap.title][mode]) for mode in MODES)]) for trap in TRAPS
+        " | ".join([trap.case or "-", trap.title, *(together(found[trap.title][mode]) for mode in MODES)])
+        for trap in TRAPS
     ]
     return head + "".join(f"| {row} |\n" for row in rows)
 

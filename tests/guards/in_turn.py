@@ -67,7 +67,10 @@ def run(case: dict[str, Any], folders: dict[str, str], site: Path) -> dict[str, 
     )
     note = Path(case["environment"]["TRAP_NOTE"])
     noted = note.read_text(encoding="utf-8") if note.exists() else ""
-    return {"code": done.returncode, "said": done.stdout, "noted": noted, "before": before, "after": state(site)}
+    after = state(site)
+    for path in [path for path, digest in before["files"].items() if after["files"].get(path) == digest]:
+        del before["files"][path], after["files"][path]
+    return {"code": done.returncode, "said": done.stdout, "noted": noted, "before": before, "after": after}
 
 
 def main() -> None:

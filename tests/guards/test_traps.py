@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from traps import TRAPS, Trap
 
 Outcomes = Mapping[tuple[str, str], Any]
 CACHE = ROOT / ".cache" / "pips"
-BUILT = {"changed_files", "replaced", "changed_record", "second_owners", "new_guests"}  # what the seal finds afterwards
 
 
 @pytest.fixture(scope="session")
@@ -44,21 +42,7 @@ every_trap = pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.title.
 def test_a_trap_is_caught_by_its_rule_and_what_is_harmless_passes(
     found: Mapping[str, Outcomes], trap: Trap, version: str
 ) -> None:
-    assert_caught(trap, found[version][trap.title, "ours"])
-
-
-def assert_caught(trap: Trap, outcome: Mapping[str, Any]) -> None:
-    """Whether the rule that a trap names has spoken, and has kept the base as it was."""
-    said = outcome["said"] + outcome["noted"]
-    assert "Traceback" not in said
-    assert [fact for fact in trap.says if fact not in said] == [], said
-    assert trapping.harm(outcome) == [] or trap.by in BUILT, said
-    if not trap.by:
-        assert outcome["code"] == 0, said
-        return
-    assert outcome["code"] != 0, said
-    assert trap.by in trapping.rules(said), said
-    assert re.search(r"^(judge|seal): (base|REQUIREMENTS_VLLM): ", said, re.MULTILINE)
+    trapping.assert_caught(trap, found[version][trap.title, "ours"])
 
 
 @every_trap
@@ -84,8 +68,8 @@ def test_no_harmful_trap_passes_the_guard_that_the_table_shows() -> None:
 
 def test_every_case_of_the_family_that_a_step_can_meet_has_a_trap() -> None:
     """A26 and A32 are also the checks' and the recipe's; A10 and the like are no install."""
-    wanted = set("A01 A02 A03 A04 A07 A08 A09 A12 A14 A15 A16 A17 A19 A21 A22 A23 A25 A26 A28 A29 A31".split())
-    assert wanted - {trap.case for trap in TRAPS} == set()
+    wanted = [1, 2, 3, 4, 7, 8, 9, 12, 14, 15, 16, 17, 19, 21, 22, 23, 25, 26, 28, 29, 31]
+    assert {f"A{number:02}" for number in wanted} - {trap.case for trap in TRAPS} == set()
 
 
 def titles() -> Iterator[str]:

@@ -64,6 +64,8 @@ MARKS = {
     "new_guests": "brings files into the sealed module",
 }
 
+BUILT = {"changed_files", "replaced", "changed_record", "second_owners", "new_guests"}  # what the seal finds afterwards
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
@@ -259,6 +261,20 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 def rules(said: str) -> list[str]:
     """The rules that spoke."""
     return [name for name, mark in MARKS.items() if re.search(mark, said)]
+
+
+def assert_caught(trap: Trap, outcome: Mapping[str, Any]) -> None:
+    """Whether the rule that a trap names has spoken, and has kept the base as it was."""
+    said = outcome["said"] + outcome["noted"]
+    assert "Traceback" not in said
+    assert [fact for fact in trap.says if fact not in said] == [], said
+    assert harm(outcome) == [] or trap.by in BUILT, said
+    if not trap.by:
+        assert outcome["code"] == 0, said
+        return
+    assert outcome["code"] != 0, said
+    assert trap.by in rules(said), said
+    assert re.search(r"^(judge|seal): (base|REQUIREMENTS_VLLM): ", said, re.MULTILINE)
 
 
 def verdict(mode: str, outcome: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
