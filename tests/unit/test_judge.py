@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +19,6 @@ from builder.inside import judge
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 FILE = "requirements/vllm/rocm.txt"
 WHERE = "change images/x.yaml, sources.vllm.requirements (line 71)"
@@ -47,6 +48,7 @@ INDEX = (
     Wheel("opencv", "4.13.0", ("numpy>=2",)),
     Wheel("user-of-opencv", "1.0", ("opencv>=4.0",)),
     Wheel("plain", "2.0"),
+    Wheel("fast-triton", "1.0", (), {"triton/__init__.py": ""}),
 )
 POLICY: dict[str, Any] = {
     "schema": 1,
@@ -220,6 +222,75 @@ def test_a_copy_without_record_is_refused_and_after_its_removal_replaced(step: S
     assert step.install("mcp\n") == {"mcp": "1.0", "pyjwt": "2.10.0"}
 
 
+def test_the_project_of_the_step_is_left_out_of_its_constraints(step: Step) -> None:
+    """A constraint on a project that is given as a tree must equal the tree's version: A14."""
+    code = (
+        "import judge, pathlib, tempfile; root = pathlib.Path(__import__('sys').argv[1])\n"
+        "found = judge.Judge(root, 'VLLM', pathlib.Path(tempfile.mkdtemp()))\n"
+        "print(found.constraints.read_text())"
+    )
+    seal = step.image.read("seal.json")
+    seal["distributions"]["vllm"] = {"version": "0.29.0+rocm714"}
+    step.image.write("seal.json", seal)
+    step.judge("plain\n")
+    done = step.image.start("-c", code, str(step.image.root), PYTHONPATH=str(wheels.INSIDE))
+    lines = done.stdout.split()
+    assert sorted(lines) == [
+        "amd-aiter==0.1.12",
+        "numpy==1.26.4",
+        "opencv==4.11.0",
+        "pyarrow<26",
+        f"torch=={ROCM}",
+        "torchvision==0.27.0+rocm7.14.0a20260608",
+        "triton==3.7.0+gitb4e20bbe",
+    ]
+    assert "vllm 0.30.0 would replace the sealed vllm 0.29.0+rocm714" in step.refusal("vllm>=0.30\n")
+
+
+@several_pips
+def test_wheels_are_looked_into_before_they_are_installed(step: Step) -> None:
+    told = step.refusal("fast-triton\n")
+    assert "judge: VLLM: fast-triton 1.0 brings files of the sealed triton under another name" in told
+    assert step.image.version("fast-triton") is None
+
+
+def test_a_repository_is_satisfied_by_a_source_of_that_commit(step: Step) -> None:
+    commit = "d64a6394d1e09c613fab90260054cecc2684586d"
+    address = "https://example.invalid/people/plain"
+    record = {"name": "plain", "repository": f"{address}.git", "commit": commit, "distribution": "plain"}
+    step.image.write("sources/plain.json", record)
+    assert step.install(f"plain @ git+{address}@{commit}\n-e git+{address}.git@{commit}#egg=plain\n") == {}
+    told = step.refusal(f"plain @ git+{address}@main\nthing @ git+https://example.invalid/thing@{commit}\n")
+    assert f"sources.plain has {commit}; leave it to that source" in told
+    assert "'thing @ git+https://example.invalid/thing@" in told
+    assert "is a repository: its code would run unjudged" in told
+    step.image.write("sources/plain.json", {**record, "distribution": "absent"})
+    assert "leave it to that source" in step.refusal(f"plain @ git+{address}@{commit}\n")
+
+
+@pytest.mark.parametrize("key", ["PIP_EXTRA_INDEX_URL", "PIP_FORCE_REINSTALL", "PIP_IGNORE_INSTALLED"])
+def test_what_reopens_a_sealed_name_is_refused_unless_the_manifest_says_so(step: Step, key: str) -> None:
+    name = key.removeprefix("PIP_").lower().replace("_", "-")
+    value = "file:///nowhere" if name == "extra-index-url" else "1"
+    told = step.refusal("clean\n", **{key: value})
+    assert f"{name} of the machine's configuration could take a sealed distribution from elsewhere" in told
+    assert "clean 1.0 asks for torch>=2.0, requirements/vllm/rocm.txt:1 asks for clean" in told
+    assert f"change images/x.yaml, ignored_pip_options.{name}, or unset it in the base" in told
+    assert step.install("helper\n", **{key: value}) == {"helper": "1.5"}, "no sealed name can be resolved"
+    assert step.install("clean\n", policy={"ignored_pip_options": [name]}, **{key: value}) == {"clean": "1.0"}
+    assert step.install("clean\n", **{key: "" if name == "extra-index-url" else "0"}) == {}
+
+
+def test_a_pip_without_reports_is_refused(step: Step) -> None:
+    (step.image.site / "pip").unlink()
+    (step.image.site / "pip").mkdir()
+    old = step.image.site / "pip" / "__init__.py"
+    old.write_text("__version__ = '22.1.2'\n")
+    found = next(path for path in sys.path if (Path(path) / "pip" / "_vendor").is_dir())
+    (step.image.site / "pip" / "_vendor").symlink_to(Path(found) / "pip" / "_vendor")
+    assert "pip 22.1.2 makes no report: 22.2 is the oldest that does" in step.refusal("helper\n")
+
+
 def test_an_ordinary_distribution_may_be_replaced(step: Step) -> None:
     assert step.install("plain>=2\n") == {"plain": "2.0"}
 
@@ -362,6 +433,23 @@ ENTRY = {
 
 def report(**changes: Any) -> str:
     return json.dumps({"version": "1", "install": [ENTRY], **changes})
+
+
+@pytest.mark.parametrize(
+    ("info", "is_direct", "kind"),
+    [
+        ({"vcs_info": {"vcs": "git", "commit_id": "1" * 40}}, True, "a repository"),
+        ({"dir_info": {"editable": True}}, True, "a path"),
+        ({"dir_info": {}}, False, "a path"),
+        ({"archive_info": {"hashes": {"sha256": "0" * 64}}}, True, "an address"),
+        ({"archive_info": {"hashes": {"sha256": "0" * 64}}}, False, ""),
+    ],
+)
+def test_what_no_index_has_given_is_known(tmp_path: Path, info: dict[str, Any], is_direct: bool, kind: str) -> None:  # noqa: FBT001
+    entry = {"is_direct": is_direct, "metadata": ENTRY["metadata"], "download_info": {"url": "file:///a", **info}}
+    (tmp_path / "report.json").write_text(report(install=[entry]))
+    (item,) = judge.read_plan(tmp_path / "report.json")
+    assert item.address == kind
 
 
 @pytest.mark.parametrize("version", ["0", "1"])

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -77,8 +76,21 @@ def test_records_version_record_and_files_of_each(sealed: Image) -> None:
 def test_constraints_hold_name_and_full_version_and_nothing_else(sealed: Image) -> None:
     lines = (sealed.root / "constraints.txt").read_text().splitlines()
     assert f"torch=={ROCM}" in lines
-    assert len(lines) == 6
-    assert all(len(line.split("==")) == 2 and " " not in line for line in lines)
+    assert lines == [
+        "amd-aiter==0.1.12",
+        "rocm-sdk-core==7.14.0",
+        "rocm-sdk-devel==7.14.0",
+        f"torch=={ROCM}",
+        "torchvision==0.27.0+rocm7.14.0a20260608",
+        "triton==3.7.0+gitb4e20bbe",
+    ]
+
+
+def test_an_editable_distribution_is_a_name_and_a_version_in_the_constraints(sealed: Image, tmp_path: Path) -> None:
+    editable = Wheel("vime", "0.1+local", (), {"__editable__.vime-0.1.pth": f"{tmp_path}\n"})
+    editable.unpack(sealed.site)
+    assert sealed.run("seal", "add", "VIME", "vime").returncode == 0
+    assert (sealed.root / "constraints.txt").read_text().splitlines()[-1] == "vime==0.1+local"
 
 
 def test_lines_of_pip_check_are_recorded_as_facts(sealed: Image) -> None:
@@ -156,6 +168,35 @@ def test_a_family_that_disagrees_by_its_fields_is_refused(make: Make) -> None:
     vision = replace(BASE[1], files={"torchvision/__init__.py": "", "torchvision/version.py": "cuda = '13.0'\n"})
     told = refusal(make([TORCH, vision, *BASE[2:]]), "create", *SEALED)
     assert "torchvision 0.27.0+rocm7.14.0a20260608 is a CUDA build" in told
+
+
+@pytest.mark.parametrize(
+    ("version_py", "says"),
+    [
+        ("__version__ = '0.27.0+cu130'\n", "is another build than its metadata says"),
+        ("__version__ = '0.28.0'\n", "torchvision/version.py has '0.28.0', and no hip"),
+        ("hip = '7.2.1'\n", "is for another ROCm than torch: hip is '7.2.1', torch's is '7.14.60850'"),
+        ("__version__ = '0.27.0'\n", None),
+        ("__version__ = '0.27.0+rocm7.14.0a20260608'\n", None),
+        ("__version__ = '0.27.0+git123'\nhip = '7.14.1'\n", None),
+    ],
+)
+def test_what_a_module_says_of_its_build_has_to_fit(make: Make, version_py: str, says: str | None) -> None:
+    vision = replace(BASE[1], files={"torchvision/__init__.py": "", "torchvision/version.py": version_py})
+    image = make([TORCH, vision, *BASE[2:]])
+    if says:
+        told = refusal(image, "create", *SEALED)
+        assert f"seal: base: torchvision 0.27.0+rocm7.14.0a20260608 {says}" in told or says in told
+    else:
+        assert image.run("seal", "create", *SEALED).returncode == 0
+
+
+def test_the_public_indexs_torch_is_known_by_what_it_calls_itself(make: Make) -> None:
+    public = replace(TORCH, version="2.12.0", files={"torch/__init__.py": "", "torch/version.py": "__version__ = '2.12.0+cu130'\n"})
+    told = refusal(make([public, *OTHERS]), "create", *SEALED)
+    assert "torch 2.12.0 is not a ROCm build: torch/version.py has no hip" in told
+    assert "torch 2.12.0 is another build than its metadata says: torch/version.py has '2.12.0+cu130'" in told
+    assert told.endswith("seal: base: the base came like this, no step has changed it: choose another (base)\n")
 
 
 def test_a_family_that_disagrees_by_its_requirements_is_refused(make: Make) -> None:
@@ -237,6 +278,27 @@ def test_a_second_owner_that_arrives_is_a_breach(sealed: Image) -> None:
     assert told == "seal: S: a second distribution owns the module aiter: aiter_rocm-9, amd_aiter-0.1.12\n"
 
 
+def test_a_file_that_another_distribution_brings_into_torch_is_a_breach(sealed: Image) -> None:
+    Wheel("extras", "1", (), {"torch/backends/extra.py": ""}).unpack(sealed.site)
+    assert refusal(sealed, "check", "S") == "seal: S: extras brings files into the sealed module torch\n"
+
+
+def test_what_a_base_comes_with_in_torch_is_no_breach(make: Make) -> None:
+    image = make([*BASE, Wheel("extras", "1", (), {"torch/backends/extra.py": ""})])
+    assert image.run("seal", "create", *SEALED).returncode == 0
+    assert image.read("seal.json")["guests"] == [["torch", "extras"]]
+    assert image.run("seal", "check", "S").returncode == 0
+
+
+def test_a_second_owner_without_record_is_a_breach(sealed: Image) -> None:
+    info = sealed.site / "triton_rocm-3.egg-info"
+    info.mkdir()
+    (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: triton-rocm\nVersion: 3\n")
+    (info / "top_level.txt").write_text("triton\n")
+    told = refusal(sealed, "check", "S")
+    assert told == "seal: S: a second distribution owns the module triton: triton-3.7.0+gitb4e20bbe, triton_rocm-3\n"
+
+
 def test_a_second_copy_of_the_metadata_is_a_breach(sealed: Image) -> None:
     Wheel("triton", "9.0").unpack(sealed.site)
     assert "triton" in refusal(sealed, "check", "S")
@@ -299,16 +361,16 @@ def test_rehash_finds_bytes_that_size_and_time_hide(sealed: Image) -> None:
     )
 
 
-def test_thirty_thousand_files_take_less_than_half_a_second(make: Make) -> None:
+def test_one_changed_file_is_found_among_thirty_thousand(make: Make) -> None:
+    """How long that takes is measured by benchmarks/bench_seal.py."""
     many = {f"torch/include/{n % 100}/{n}.h": "" for n in range(30_000)}
     image = make([replace(TORCH, files={**TORCH.files, **many}), *OTHERS])
     assert image.run("seal", "create", *SEALED).returncode == 0
-    spent = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert image.run("seal", "check", "S").returncode == 0
-        spent.append(time.perf_counter() - start)
-    assert min(spent) < 0.5, spent
+    assert len(image.read("seal.json")["distributions"]["torch"]["files"]) > 30_000
+    assert image.run("seal", "check", "S").returncode == 0
+    file = image.site / "torch/include/7/12307.h"
+    file.write_text("#define TORCH_H\n")
+    assert refusal(image, "check", "S") == f"seal: S: torch {ROCM}: file changed: {file}\n"
 
 
 def test_the_wheels_are_the_same_bytes_always_and_their_record_is_true() -> None:
