@@ -63,7 +63,7 @@ golden: $(VENV)/development ## rewrite the golden files, then show what changed
 
 .PHONY: guard-table
 guard-table: $(VENV)/development ## run every trap with four pips, and write docs/guards.md
-	@PYTHONPATH=.:tests/guards $(VENV)/bin/python tests/guards/guard_table.py
+	@PYTHONPATH=.:tests/guards:tests/unit $(VENV)/bin/python tests/guards/guard_table.py
 
 $(VENV)/runtime: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)

@@ -53,17 +53,30 @@ class Wheel:
             lines += [f'Requires-Dist: {requirement}; extra == "{extra}"' for requirement in requirements]
         return "\n".join(lines) + "\n"
 
-    def _write_wheel(self, folder: Path) -> Path:
-        stem = f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
+    @property
+    def stem(self) -> str:
+        """The first two parts of its file's name."""
+        return f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
+
+    def contents(self) -> dict[str, bytes]:
+        """Path and bytes of all that the wheel holds, RECORD last, as pip would leave it in site-packages."""
         files = dict(self.files) | {
-            f"{stem}.dist-info/METADATA": self._metadata().encode(),
-            f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{self.stem}.dist-info/METADATA": self._metadata().encode(),
+            f"{self.stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         record = "".join(f"{name},{_record_hash(content)},{len(content)}\n" for name, content in files.items())
-        files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
-        path = folder / f"{stem}-py3-none-any.whl"
+        return files | {f"{self.stem}.dist-info/RECORD": f"{record}{self.stem}.dist-info/RECORD,,\n".encode()}
+
+    def unpack(self, site: Path) -> None:
+        """Put it where Python imports from, without pip."""
+        for name, content in self.contents().items():
+            (site / name).parent.mkdir(parents=True, exist_ok=True)
+            (site / name).write_bytes(content)
+
+    def _write_wheel(self, folder: Path) -> Path:
+        path = folder / f"{self.stem}-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
+            for name, content in self.contents().items():
                 entry = zipfile.ZipInfo(name, TIME)
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, content)

@@ -41,6 +41,8 @@ REOPENING = ("extra-index-url", "force-reinstall", "ignore-installed")
 FAMILY = ("pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
 KINDS = {"vcs_info": "a repository", "dir_info": "a path", "archive_info": "an address"}
 OLDEST = Version("22.2")
+GIT = re.compile(r"\bgit\+(?P<address>[^\s@]+(?:@[^\s/]+/[^\s@]+)?)(?:@(?P<commit>[^\s#;]+))?")
+PATH = re.compile(r"(?:-e|--editable)\b|\.{0,2}/|\.$|file:|[^\s@]+ *@ *(?:file:|\.{0,2}/)")
 TAIL = 12  # lines of pip's own message that are shown
 Ask = tuple[Requirement, str]  # a requirement, and who asks for it
 
@@ -117,8 +119,7 @@ def an_option(line: str, _: Path) -> str:
 
 def a_repository(line: str, root: Path) -> str:
     """A line that names a repository is satisfied by a source of that commit, and by nothing else."""
-    found = re.search(r"\bgit\+(?P<address>[^\s@]+(?:@[^\s/]+/[^\s@]+)?)(?:@(?P<commit>[^\s#;]+))?", line)
-    if not found:
+    if not (found := GIT.search(line)):
         return ""
     bare = urlsplit(found["address"].partition("#")[0])
     address = bare._replace(netloc=bare.netloc.rpartition("@")[2]).geturl().rstrip("/").removesuffix(".git")
@@ -131,14 +132,13 @@ def a_repository(line: str, root: Path) -> str:
 
 
 def a_path(line: str, _: Path) -> str:
-    found = re.match(r"(?:-e|--editable)\b|\.{0,2}/|\.$|file:|[^\s@]+ *@ *(?:file:|\.{0,2}/)", line)
-    found = None if "git+" in line else found
+    found = None if GIT.search(line) else PATH.match(line)
     return f"{line!r} is a path: a tree is installed by the recipe of its source (sources)" if found else ""
 
 
 def an_address(line: str, _: Path) -> str:
     """Whatever else is no name with a version."""
-    known = not line or parse(line) or re.search(r"\bgit\+", line)
+    known = not line or parse(line) or GIT.search(line)
     return "" if known else f"{line!r} is no name with a version: paths and addresses have no hash"
 
 

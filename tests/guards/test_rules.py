@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trapping
+import wheels
 from test_traps import CACHE
 from trapping import INSIDE, MARKS
 from traps import TRAPS
@@ -40,7 +41,7 @@ def test_every_rule_has_its_trap() -> None:
 
 @pytest.fixture(scope="session")
 def pip() -> Path:
-    return trapping.pip_files(CACHE, "newest")
+    return wheels.pip_files(CACHE, "newest")
 
 
 @pytest.mark.parametrize(("program", "rule"), RULES)

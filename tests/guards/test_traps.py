@@ -11,6 +11,7 @@ from typing import Any
 import guard_table
 import pytest
 import trapping
+import wheels
 from trapping import PIPS, ROOT
 from traps import TRAPS, Trap
 
@@ -24,7 +25,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcomes]:
 
     def of(version: str) -> Outcomes:
         folder = tmp_path_factory.mktemp("bench")
-        made = trapping.bench(folder, trapping.pip_files(CACHE, version))
+        made = trapping.bench(folder, wheels.pip_files(CACHE, version))
         outcomes = trapping.outcomes(made, TRAPS, ["plain", "text", "ours"] if version == "newest" else ["ours"])
         shutil.rmtree(folder)
         return outcomes
@@ -82,4 +83,4 @@ def test_no_two_traps_have_one_title() -> None:
 
 def test_the_pips_are_kept_between_runs() -> None:
     folder = Path(CACHE)
-    assert all(trapping.pip_files(folder, version).is_dir() for version in PIPS)
+    assert all(wheels.pip_files(folder, version).is_dir() for version in PIPS)

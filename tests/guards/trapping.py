@@ -8,10 +8,7 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 import venv
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import Any
 import in_turn
 from packaging.utils import canonicalize_name
 from traps import EXTRA, EXTRAS, INDEX, INDEXED, PYTHON, TRAPS, Trap
+from wheels import pip_files
 
 from builder import dockerfile, facts, lists, manifest, render, standin, wheelhouse
 
@@ -163,28 +161,6 @@ def write_index(folder: Path, wheels: Iterable[wheelhouse.Wheel], address: str, 
     wheelhouse.write_index(folder)
 
 
-def base_wheels() -> list[wheelhouse.Wheel]:
-    return list(standin._base_distributions(FACTS, standin.STANDINS))  # noqa: SLF001 (the base of every rehearsal)
-
-
-def pip_files(folder: Path, version: str) -> Path:
-    """An unpacked pip of that version, by this machine's own index; made once, then kept."""
-    target = folder / f"pip-{version}"
-    if not target.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            name = "pip" if version == "newest" else f"pip=={version}"
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", scratch, name]
-            subprocess.run(command, check=True, capture_output=True)
-            (wheel,) = Path(scratch).glob("pip-*.whl")
-            unpacked = Path(scratch) / "unpacked"
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(unpacked)
-            subprocess.run([sys.executable, "-m", "compileall", "-q", str(unpacked)], check=True)
-            unpacked.rename(target)
-    return target
-
-
 def pip_version(folder: Path, version: str) -> str:
     (info,) = pip_files(folder, version).glob("pip-*.dist-info")
     return info.stem.removeprefix("pip-")
@@ -197,9 +173,8 @@ def bench(folder: Path, pip: Path, inside: Path = INSIDE) -> Bench:
     site = next((place / "venv" / "lib").glob("python*/site-packages"))
     for path in pip.glob("pip*"):
         (site / path.name).symlink_to(path.resolve())
-    for wheel in base_wheels():
-        with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(wheel.write(Path(scratch))) as archive:
-            archive.extractall(site)
+    for wheel in standin._base_distributions(FACTS, standin.STANDINS):  # noqa: SLF001 (the base of every rehearsal)
+        wheel.unpack(site)
     standin.write_unrecorded(site)
     index, extra = folder / "index", folder / "extra"
     write_index(index, INDEXED, index.as_uri(), site.parent.name)

@@ -407,7 +407,7 @@ def test_the_machines_transport_is_kept(step: Step, tmp_path: Path) -> None:
     step.image.write("pip.conf", f"[global]\nindex-url = {(tmp_path / 'nowhere').as_uri()}\n")
     folder = tmp_path / "wheels"
     wheels.index(folder, [Wheel("helper", "3.0")])
-    found = step.install("helper\n", PIP_FIND_LINKS=str(folder / "helper"), PIP_NO_INDEX="1")
+    found = step.install("helper\n", PIP_FIND_LINKS=str(folder / "files"), PIP_NO_INDEX="1")
     assert found == {"helper": "3.0"}
 
 

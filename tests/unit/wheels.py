@@ -1,16 +1,14 @@
-"""Small deterministic wheels, a PEP 503 index of them, and Python environments that stand in for an image."""
+"""Distributions with text in them, pips of several versions, and environments that stand in for an image."""
 
 from __future__ import annotations
 
-import base64
 import compileall
 import ensurepip
-import hashlib
-import io
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
 import zipfile
 from dataclasses import dataclass, field
@@ -19,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
+
+from builder import wheelhouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ HIP = "from typing import Optional\ncuda: Optional[str] = None\nhip: Optional[st
 
 @dataclass(frozen=True)
 class Wheel:
-    """One distribution; without `files` it brings one module of its name."""
+    """One distribution, its files as text; without `files` it brings one module of its name."""
 
     name: str
     version: str
@@ -38,75 +38,44 @@ class Wheel:
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def stem(self) -> str:
-        return f"{canonicalize_name(self.name).replace('-', '_')}-{self.version}"
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.stem}-py3-none-any.whl"
-
-    def contents(self) -> dict[str, bytes]:
-        """Path and bytes of everything, RECORD last, in an order that never changes."""
-        info = f"{self.stem}.dist-info"
-        module = self.stem.partition("-")[0]
-        needs = "".join(f"Requires-Dist: {text}\n" for text in self.requires)
-        texts = dict(self.files or {f"{module}/__init__.py": f"__version__ = {self.version!r}\n"})
-        texts[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n{needs}"
-        texts[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        found = {path: text.encode() for path, text in sorted(texts.items())}
-        rows = [f"{path},sha256={_hash(content)},{len(content)}\n" for path, content in found.items()]
-        return found | {f"{info}/RECORD": ("".join(rows) + f"{info}/RECORD,,\n").encode()}
-
-    def archive(self) -> bytes:
-        """The wheel file: the same bytes for the same distribution, always."""
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            for path, content in self.contents().items():
-                archive.writestr(zipfile.ZipInfo(path), content)
-        return buffer.getvalue()
+    def real(self) -> wheelhouse.Wheel:
+        module = canonicalize_name(self.name).replace("-", "_")
+        texts = self.files or {f"{module}/__init__.py": f"__version__ = {self.version!r}\n"}
+        files = {path: text.encode() for path, text in texts.items()}
+        return wheelhouse.Wheel(name=self.name, version=self.version, files=files, requires=self.requires)
 
     def unpack(self, site: Path) -> None:
-        """Install into `site` as pip does."""
-        for path, content in self.contents().items():
-            (site / path).parent.mkdir(parents=True, exist_ok=True)
-            (site / path).write_bytes(content)
-
-
-def _hash(content: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        self.real.unpack(site)
 
 
 def index(folder: Path, wheels: Iterable[Wheel]) -> str:
-    """Write a package index (PEP 503, with hashes) into `folder`; its address comes back."""
-    pages: dict[str, str] = {}
+    """Write a package index into `folder`; its address comes back."""
+    (folder / "files").mkdir(parents=True)
     for wheel in wheels:
-        page = folder / canonicalize_name(wheel.name)
-        page.mkdir(parents=True, exist_ok=True)
-        content = wheel.archive()
-        (page / wheel.file_name).write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        link = f'<a href="{wheel.file_name}#sha256={digest}">{wheel.file_name}</a>\n'
-        pages[page.name] = pages.get(page.name, "<!DOCTYPE html>\n") + link
-    for name, text in pages.items():
-        (folder / name / "index.html").write_text(text, encoding="utf-8")
-    return folder.as_uri()
+        wheel.real.write(folder / "files")
+    wheelhouse.write_index(folder)
+    return (folder / "simple").as_uri()
 
 
 @cache
 def pip_files(folder: Path, version: str) -> Path:
-    """A folder with an unpacked pip of that version (`bundled`: the one that Python brings), or none."""
+    """A folder with an unpacked pip of that version (`bundled`: the one that Python brings); made once, then kept."""
     target = folder / f"pip-{version}"
-    target.mkdir(parents=True)
-    if version == "bundled":
-        wheel = next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
-    else:
-        name = "pip" if version == "newest" else f"pip=={version}"
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(target), name]
-        subprocess.run(command, check=True, capture_output=True)
-        wheel = next(target.glob("pip-*.whl"))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(target)
-    compileall.compile_dir(target, quiet=2)  # the environments share it, and start it often
+    if target.is_dir():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        place = Path(ensurepip.__file__).parent / "_bundled"
+        if version != "bundled":
+            place = Path(scratch)
+            name = "pip" if version == "newest" else f"pip=={version}"
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", scratch, name]
+            subprocess.run(command, check=True, capture_output=True)
+        unpacked = Path(scratch) / "unpacked"
+        with zipfile.ZipFile(next(place.glob("pip-*.whl"))) as archive:
+            archive.extractall(unpacked)
+        compileall.compile_dir(unpacked, quiet=2)  # the environments share it, and start it often
+        unpacked.rename(target)
     return target
 
 
@@ -155,7 +124,7 @@ def image(folder: Path, pip: Path, wheels: Iterable[Wheel]) -> Image:
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     site = next((folder / "venv" / "lib").glob("python*/site-packages"))
     for path in (path for path in pip.glob("pip*") if path.is_dir()):
-        (site / path.name).symlink_to(path)
+        (site / path.name).symlink_to(path.resolve())
     for wheel in wheels:
         wheel.unpack(site)
     root = folder / "vime-image"
