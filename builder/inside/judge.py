@@ -304,7 +304,7 @@ class Judge:
         wheels = self.scratch / "wheels"
         exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
         options: tuple[str, ...] = ("--no-deps", "--require-hashes")
-        code, words = self.pip("wheel", exact, *options, f"--wheel-dir={wheels}", bound=False) if plan else (0, "")
+        code, words = self.pip("wheel", exact, *options, f"--wheel-dir={wheels}") if plan else (0, "")
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
         found = {str(canonicalize_name(path.name.partition("-")[0])): path for path in wheels.glob("*.whl")}
         refuse([text for item in plan for rule in FILES for text in rule(self, item, found[item.name])])
