@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,36 @@ def outcomes(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Mappin
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.title.replace(" ", "-"))
 def test_a_trap_is_caught_in_a_container_too(outcomes: Mapping[str, Any], trap: Trap) -> None:
     trapping.assert_caught(trap, outcomes[trap.title])
+
+
+SEALED = """FROM {base}
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+COPY inside {home}/bin
+RUN <<'SEALED'
+{sealing}
+SEALED
+"""
+
+
+def test_the_seal_survives_saving_and_loading(engine: Engine, tmp_path: Path) -> None:
+    """An archive keeps whole seconds only."""
+    base = standin.make(engine, MANIFEST, FACTS, standin.Ingredients(cache=ROOT / ".cache"), quiet)
+    shutil.copytree(INSIDE, tmp_path / "context" / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+    dockerfile = SEALED.format(base=base.reference, home=HOME, sealing=BENCH.sealing([]))
+    image = built(engine, dockerfile, tmp_path / "context", network="none")
+    reference = f"vime-images-test/sealed:{engine.owner}"
+    engine.tag(image, reference)
+    archive = str(tmp_path / "image.tar")
+    environment = {"DOCKER_HOST": engine.address, "PATH": os.environ["PATH"]}
+    try:
+        subprocess.run(["docker", "save", "--output", archive, reference], check=True, env=environment)
+        engine.remove_image(reference)
+        assert engine.image_id(reference) is None
+        subprocess.run(["docker", "load", "--quiet", "--input", archive], check=True, env=environment)
+        with engine.container(reference, [BENCH.python, f"{HOME}/bin/seal.py", "check", "LOADED"]) as container:
+            assert (container.wait(), container.output()) == (0, "seal: LOADED: 10 distributions are as sealed\n")
+    finally:
+        engine.remove_image(reference)
 
 
 @pytest.mark.timeout(1800)
