@@ -173,7 +173,7 @@ INDEXED: tuple[Wheel, ...] = (
     source("renamer", "", SITE, f"old = site + '/triton-{TRITON}.dist-info/METADATA'",
            "text = open(old).read()", "open(old, 'w').write(re.sub('(?m)^Version: .*', 'Version: 3.8.0', text))"),
     source("rewriter", "", SITE, f"old = site + '/torch-{TORCH}.dist-info/RECORD'", "at = os.stat(old)",
-           "text = open(old).read()", "open(old, 'w').write(text.replace('sha256=', 'sha512='))",
+           "text = open(old, 'rb').read()", "open(old, 'wb').write(text.replace(b'sha256=', b'sha512='))",
            "os.utime(old, ns=(at.st_atime_ns, at.st_mtime_ns))"),
     source("squatter", "", SITE, "os.makedirs(site + '/fast_triton-1.0.dist-info', exist_ok=True)",
            "open(site + '/fast_triton-1.0.dist-info/METADATA', 'w').write('Name: fast-triton\\nVersion: 1.0\\n')",
