@@ -43,10 +43,12 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     context: Path | None = None,
     network: Network = "default",
     no_cache: bool = False,
+    labels: Mapping[str, str] | None = None,
 ) -> Built:
     """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
 
     Args:
+        labels: in place of what the file says of them.
         context: a folder whose content is the build context; our own images have none.
 
     Raises:
@@ -61,6 +63,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         "networkmode": network,
         "nocache": "1" if no_cache else "0",
         "rm": "1",
+        **({"labels": json.dumps(dict(labels))} if labels else {}),
     }
     trace = Trace()
     with _archive(dockerfile, context) as body:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import secrets
+import socket
 import tarfile
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 OWNER = "vime-images.owner"
+CLIENT = "vime-images.client"  # of a container: the machine and the process that look after it
 # `${VARIABLE#pattern}` in a Dockerfile needs BuildKit 0.13, which came with Engine 26.
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
@@ -44,9 +47,14 @@ class Engine:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self._client, self.address = connect()
-        self._api = self._client.api
+        self.api = self._client.api
         self.version: str = self._client.version()["Version"]
         self._assert_new_enough()
+
+    @property
+    def labels_of_ours(self) -> dict[str, str]:
+        """The labels of what this process makes."""
+        return {OWNER: self.owner, CLIENT: f"{socket.gethostname()} {os.getpid()}"}
 
     def close(self) -> None:
         self._client.close()
@@ -71,18 +79,18 @@ class Engine:
     def image_id(self, reference: str) -> str | None:
         """The id of an image that this engine has, by any reference to it."""
         try:
-            return str(self._api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
+            return str(self.api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
             return None
 
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
-        return dict(self._api.inspect_image(reference)["Config"].get("Labels") or {})  # type: ignore[no-untyped-call]
+        return dict(self.api.inspect_image(reference)["Config"].get("Labels") or {})  # type: ignore[no-untyped-call]
 
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""
         repository, _, tag = reference.partition(":")
-        self._api.tag(image_id, repository, tag)
+        self.api.tag(image_id, repository, tag)
 
     def pull(self, reference: str, watch: Callable[[Event], None]) -> None:
         """Have `name:tag@sha256:...` here, unless it is. BuildKit itself cannot log in to a registry.
@@ -97,9 +105,9 @@ class Engine:
         by_digest = f"{repository}@{digest}" if digest else name
         try:
             # Without a time limit a registry behind a silent wall holds the build for minutes.
-            with _time_limit(self._api, FIRST_ANSWER_S):
-                self._api.inspect_distribution(by_digest)  # type: ignore[no-untyped-call]
-            for event in self._api.pull(by_digest, stream=True, decode=True):
+            with _time_limit(self.api, FIRST_ANSWER_S):
+                self.api.inspect_distribution(by_digest)  # type: ignore[no-untyped-call]
+            for event in self.api.pull(by_digest, stream=True, decode=True):
                 if "error" in event:
                     raise BaseImageError(_pull_problem(reference, str(event["error"])))
                 if "id" in event:
@@ -112,7 +120,7 @@ class Engine:
 
     def remove_image(self, reference: str) -> None:
         """Take a tag away, and with its last tag the image."""
-        self._api.remove_image(reference)
+        self.api.remove_image(reference)
 
     def import_root(self, archive: IO[bytes], reference: str, changes: Sequence[str]) -> str:
         """Make an image of a root file system's tar archive; its id."""
@@ -120,7 +128,7 @@ class Engine:
         changes = [*changes, f"LABEL {OWNER}={self.owner}"]
         # In pieces: of a file, the SDK announces the length and sends chunks, which the engine refuses.
         pieces = iter(lambda: archive.read(1024**2), b"")
-        self._api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
+        self.api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
         found = self.image_id(reference)
         if found is None:
             raise EngineError(Problem(f"the engine took {reference} and does not have it"))
@@ -130,11 +138,11 @@ class Engine:
 
     def post_build(self, parameters: Mapping[str, str], body: IO[bytes]) -> Iterator[dict[str, Any]]:
         """The events of a build, as the engine sends them."""
-        address = f"{self._api.base_url}/v{self._api.api_version}/build"
+        address = f"{self.api.base_url}/v{self.api.api_version}/build"
         headers = {"Content-Type": "application/x-tar"}
         try:
             # An hour without a word is nothing unusual for a compiler.
-            with self._api.post(
+            with self.api.post(
                 address, params=dict(parameters), data=body, headers=headers, stream=True, timeout=None
             ) as answer:
                 if answer.status_code != requests.codes.ok:
@@ -172,7 +180,7 @@ class Engine:
         """
         files = files or {}
         folders = sorted({str(PurePosixPath(path).parent) for path in files})
-        config = self._api.create_host_config(
+        config = self.api.create_host_config(
             network_mode="default" if network else "none",
             read_only=True,
             tmpfs={"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
@@ -182,22 +190,22 @@ class Engine:
             mem_limit=MEMORY_BYTES,
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
         )
-        made = self._api.create_container(
+        made = self.api.create_container(
             image,
             # The container ends by itself, also when nobody is left to end it.
             ["timeout", "--kill-after=5", str(time_limit_s), *command],
             entrypoint=[],
             environment=dict(environment or {}),
             host_config=config,
-            labels={OWNER: self.owner},
+            labels=self.labels_of_ours,
             name=f"vime-images-{secrets.token_hex(6)}",
             volumes=folders,
         )
         try:
             for folder in folders:
                 inside = {path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder}
-                self._api.put_archive(made["Id"], folder, _archive(inside))
-            self._api.start(made["Id"])
+                self.api.put_archive(made["Id"], folder, _archive(inside))
+            self.api.start(made["Id"])
             yield Container(self._client, made["Id"])
         except docker.errors.APIError as error:
             raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
@@ -205,15 +213,15 @@ class Engine:
             raise EngineError(Problem(f"the engine went away: {error}")) from error
         finally:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
-                self._api.remove_container(made["Id"], force=True, v=True)
+                self.api.remove_container(made["Id"], force=True, v=True)
 
     def remove_leftovers(self) -> None:
         """Remove what carries this owner's label: containers, then images."""
         mine = {"label": f"{OWNER}={self.owner}"}
-        for container in self._api.containers(all=True, filters=mine):
-            self._api.remove_container(container["Id"], force=True, v=True)
-        for image in self._api.images(filters=mine):
-            self._api.remove_image(image["Id"], force=True)
+        for container in self.api.containers(all=True, filters=mine):
+            self.api.remove_container(container["Id"], force=True, v=True)
+        for image in self.api.images(filters=mine):
+            self.api.remove_image(image["Id"], force=True)
 
 
 class Container:

@@ -72,6 +72,12 @@ class StaleError(BuilderError):
     exit_code = 5
 
 
+class BusyError(BuilderError):
+    """Another process of this checkout is at it."""
+
+    exit_code = 6
+
+
 class EngineError(BuilderError):
     """The container engine failed or went away."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import BuildFailedError, Location, Problem
-from builder.lists import LOGS, LOGS_CACHE
+from builder.lists import CACHES, cache_mount
 from builder.trace import CLIPPED
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from builder.manifest import Manifest
 
-PACKAGE_INDEX = "https://pypi.org/simple/"
+ASK_INDEX = "python3 -m pip index versions pip"
 KEYS_SHOWN, CHECKS_SHOWN = 5, 3
 _TALKED_LAST = 200  # lines of the log in which keys of the manifest are looked for
 _NETWORK = (
@@ -50,7 +50,7 @@ def _kind(name: str, pattern: str, remedy: str) -> Kind:
     return Kind(name, re.compile(pattern, re.IGNORECASE | re.MULTILINE), remedy)
 
 
-_OFFLINE = "try it on the engine's host: curl --head {address}; behind a proxy, its engine needs HTTPS_PROXY"
+_OFFLINE = "try it on the engine's host: {ask}; behind a proxy, its engine needs HTTPS_PROXY"
 # In this order: a full disk looks like a compile error, a killed compiler like one too.
 KINDS = (
     _kind(
@@ -94,18 +94,18 @@ KINDS = (
     _kind(
         "commit does not match",
         r"is [0-9a-f]{40}, not [0-9a-f]{40}",
-        "pin the commit that the tag has, or another tag: git ls-remote {address}",
+        "pin the commit that the tag has, or another tag: {ask}",
     ),
     _kind(
         "source cannot be fetched",
         r"couldn't find remote ref|not our ref|repository .*not found|could not read username",
-        "see which tags and commits there are: git ls-remote {address}",
+        "see which tags and commits there are: {ask}",
     ),
     _kind("network", _NETWORK, _OFFLINE),
     _kind(
         "source cannot be fetched",
         r"cannot fetch ",
-        "see what git says: a wrong address, tag or commit; git ls-remote {address}",
+        "see what git says: a wrong address, tag or commit; {ask}",
     ),
     _kind(
         "compile error",
@@ -136,7 +136,7 @@ def explain(error: BuildFailedError, manifest: Manifest, base: str = "") -> Buil
     named = list(dict.fromkeys(manifest.named_in("\n".join([told, *error.log[-_TALKED_LAST:]]))))
     places = [f"{'.'.join(map(str, key))}: {manifest.where(*key)}" for key in named[:KEYS_SHOWN] if len(named) > 1]
     what = f"{error.step or 'the build'}: {kind.name if kind else 'failed'}"
-    names = {"image": manifest.name, "base": base or manifest.base.reference, "address": _asked(error.step, manifest)}
+    names = {"image": manifest.name, "base": base or manifest.base.reference, "ask": _ask(error.step, manifest)}
     hints = [kind.remedy.format(**names)] if kind else []
     if "compiling for " in log and error.step.startswith("BUILD_"):
         hints.append(f"its whole log, into build/logs: {whole_log(names['base'])}")
@@ -163,10 +163,11 @@ def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str
         yield f"{jobs[1]} jobs ran at once"
 
 
-def _asked(step: str, manifest: Manifest) -> str:
-    """The address that a step fetches from."""
+def _ask(step: str, manifest: Manifest) -> str:
+    """A command that asks whom the step asks."""
     path = made_by(step, manifest) or ()
-    return manifest.sources[str(path[1])].repository if len(path) == len(("sources", "name")) else PACKAGE_INDEX
+    fetches = len(path) == len(("sources", "name"))
+    return f"git ls-remote {manifest.sources[str(path[1])].repository}" if fetches else ASK_INDEX
 
 
 def _in_dockerfile(error: BuildFailedError, manifest: Manifest) -> Location | None:
@@ -190,7 +191,7 @@ def whole_log(base: str) -> str:
     """
     text = (
         f"FROM {base} AS logs\\nARG NOW\\n"
-        f"RUN --mount=type=cache,id={LOGS_CACHE},target={LOGS} cp -R {LOGS} /logs\\n"
+        f"RUN --mount={cache_mount('logs')} cp -R {CACHES['logs']} /logs\\n"
         "FROM scratch\\nCOPY --from=logs /logs /\\n"
     )
     return f"printf '{text}' | docker build --quiet --build-arg NOW=$(date +%s) --output build/logs -"

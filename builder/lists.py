@@ -12,11 +12,18 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest, Patch, Source
 
 HOME = "/opt/vime-image"
-# Logs that BuildKit would clip go to a cache mount: it outlives a step that fails, and is in no image.
-LOGS, LOGS_CACHE = "/root/.cache/vime-image-logs", "vime-image-logs"
+# Cache mounts by name: where a step sees them. Logs that BuildKit would clip go to one too: it outlives a step that
+# fails, and is in no image.
+CACHES = {"ccache": "/root/.cache/ccache", "logs": "/root/.cache/vime-image-logs", "pip": "/root/.cache/pip"}
+CACHE = "vime-image-"  # begins the id of each: with the default, its place, strangers' steps would share it
 SCHEMA = 1
 
 Entry = dict[str, object]
+
+
+def cache_mount(name: str) -> str:
+    """A cache mount as it is written after `--mount=`."""
+    return f"type=cache,id={CACHE}{name},target={CACHES[name]}"
 
 
 def policy(manifest: Manifest) -> Entry:

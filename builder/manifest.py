@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +12,7 @@ import pydantic
 
 from builder import consistency, located_yaml, schema
 from builder import vocabulary as v
-from builder.errors import Location, Problem
+from builder.errors import Location, Problem, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from builder.located_yaml import Document
 
 UNKNOWN = v.UNKNOWN
+PINS = ("repository", "tag", "commit")  # of a source
 AtLeastOne = annotated_types.MinLen(1)
 
 
@@ -232,6 +234,31 @@ def parse(content: bytes, path: Path) -> Manifest:
         ManifestError: with every fault found, each at its line and column.
     """
     return _read(located_yaml.parse(content, path))
+
+
+def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
+    """The manifest with other values for some pins; the file stays as it is.
+
+    Args:
+        values: by key, such as `vime.commit` (short for `sources.vime.commit`) or `base.digest`.
+
+    Raises:
+        UsageError: where a key is no pin of this manifest.
+        ManifestError: where the result is no manifest, at the place of the key.
+    """
+    document = manifest._document  # noqa: SLF001 (its own room)
+    pins: dict[str, tuple[str, ...]]
+    pins = {f"{name}.{key}": ("sources", name, key) for name in manifest.sources for key in PINS}
+    pins |= {f"base.{key}": ("base", key) for key in ("image", "digest")}
+    known = {key: path for key, path in pins.items() if path in document.places}
+    text = document.text
+    for key in sorted(values, key=lambda key: document.span(*known[key])[0] if key in known else 0, reverse=True):
+        if key not in known:
+            hint = schema.did_you_mean(key, known) or f"known are {', '.join(known)}"
+            raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=hint))
+        start, end = document.span(*known[key])
+        text = text[:start] + json.dumps(values[key], ensure_ascii=False) + text[end:]
+    return parse(text.encode(), manifest.path)
 
 
 def unknowns(manifest: Manifest) -> tuple[Problem, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from builder import lists, render
-from builder.errors import Problem, VerificationError
+from builder.errors import Problem, UsageError, VerificationError
 from builder.report import Check, Outcome
 
 if TYPE_CHECKING:
@@ -34,6 +34,20 @@ class Verified:
     gpu_targets: tuple[str, ...]
     pins: str
     checks: tuple[Check, ...]
+
+
+def made_from(engine: Engine, tag: str) -> str:
+    """The name of the manifest that an image was made from.
+
+    Raises:
+        UsageError: where there is no such image, or it is none of ours.
+    """
+    if engine.image_id(tag) is None:
+        raise UsageError(Problem(f"the engine has no image {tag!r}", hint="python -m builder image IMAGE builds one"))
+    name = engine.labels(tag).get(f"{render.LABEL}.image")
+    if name is None:
+        raise UsageError(Problem(f"{tag!r} is none of our images: it has no label {render.LABEL}.image"))
+    return name
 
 
 def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> Verified:

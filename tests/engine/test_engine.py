@@ -24,7 +24,7 @@ def quiet(_: Event) -> None:
 def mine(engine: Engine) -> list[str]:
     """The containers that carry this run's label."""
     filters = {"label": f"{OWNER}={engine.owner}"}
-    return [found["Id"] for found in engine._api.containers(all=True, filters=filters)]  # noqa: SLF001
+    return [found["Id"] for found in engine.api.containers(all=True, filters=filters)]
 
 
 def test_a_container_reads_its_files_and_is_gone_afterwards(engine: Engine, tiny: str) -> None:

@@ -152,10 +152,12 @@ def test_the_command_for_the_whole_log_comes_only_where_there_is_one() -> None:
     assert "whole log" not in (explained("BUILD_TOOLS", LOGS["compile error"]).hint or "")
 
 
-def test_the_address_to_try_is_the_one_that_the_step_asks() -> None:
-    assert MANIFEST.sources["vllm"].repository in (explained("BUILD_VLLM", LOGS["network"]).hint or "")
-    assert failure.PACKAGE_INDEX in (explained("REQUIREMENTS_VLLM", LOGS["network"]).hint or "")
-    assert failure.PACKAGE_INDEX in (explained("BUILD_TOOLS", LOGS["network"]).hint or "")
+def test_the_command_to_try_asks_whom_the_step_asks() -> None:
+    assert f"git ls-remote {MANIFEST.sources['vllm'].repository}" in (
+        explained("BUILD_VLLM", LOGS["network"]).hint or ""
+    )
+    assert failure.ASK_INDEX in (explained("REQUIREMENTS_VLLM", LOGS["network"]).hint or "")
+    assert failure.ASK_INDEX in (explained("BUILD_TOOLS", LOGS["network"]).hint or "")
 
 
 def test_a_fault_of_the_dockerfile_is_shown_at_its_line() -> None:

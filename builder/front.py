@@ -1,0 +1,50 @@
+"""What the commands with a container engine share: finding it, and showing what a build came to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.errors import Problem, UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from builder.engine import Engine
+    from builder.report import Report
+
+
+def engine() -> Engine:
+    """The container engine.
+
+    Raises:
+        EngineError: where there is none that can be used.
+    """
+    from builder.engine import Engine  # noqa: PLC0415 - the docker SDK is dear to import
+
+    return Engine(owner="vime-images")
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    """`NAME=VALUE`, as an option takes it."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}"))
+    return name, value
+
+
+def show(report: Report, *, as_json: bool = False) -> None:
+    """Print a report.
+
+    Raises:
+        VerificationError: where not all checks have passed.
+    """
+    if as_json:
+        click.echo(json.dumps(json.loads(report.json())))
+    else:
+        click.echo(report.table())
+        if report.tag:
+            click.echo(f"\n{report.tag}  {report.image_id}")
+    if not report.passed:
+        failed = report.count("failed")
+        raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
