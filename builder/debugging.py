@@ -40,7 +40,7 @@ def before(engine: Engine, order: Order, step: str, command: Sequence[str], watc
         session=Session(
             image=image_id,
             command=tuple(command) or ("bash",),
-            environment=_arguments(order, step),
+            environment=arguments(order, step),
             host={"network_mode": order.network},
         ),
         files={path: steps.script(order.dockerfile, step).encode()},
@@ -49,7 +49,7 @@ def before(engine: Engine, order: Order, step: str, command: Sequence[str], watc
     )
 
 
-def _arguments(order: Order, step: str) -> dict[str, str]:
+def arguments(order: Order, step: str) -> dict[str, str]:
     """The build arguments that the step's script sees."""
     declared = [i.text for i in dockerfile.parse(steps.before(order.dockerfile, step)) if i.keyword == "ARG"]
     defaults = dict(text.partition("=")[::2] for text in declared)

@@ -140,6 +140,9 @@ def explain(error: BuildFailedError, manifest: Manifest, base: str = "") -> Buil
     hints = [kind.remedy.format(**names)] if kind else []
     if "compiling for " in log and error.step.startswith("BUILD_"):
         hints.append(f"its whole log, into build/logs: {whole_log(names['base'])}")
+    if error.step == "VERIFY" or made_by(error.step, manifest):
+        rehearsed = " --rehearsal" if names["base"] != manifest.base.reference else ""
+        hints.append(f"a shell before the step: python -m builder debug {manifest.name} {error.step}{rehearsed}")
     summary = Problem(
         "\n    ".join(["; ".join([what, *_notes(error, kind, log)]), *places]),
         _in_dockerfile(error, manifest) or _in_manifest(error, manifest, named),

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import select
-import shutil
 import signal
 import sys
 import tarfile
@@ -110,7 +109,7 @@ def _raw_terminal(api: Any, container: str) -> Iterator[None]:  # noqa: ANN401 (
     before = termios.tcgetattr(sys.stdin)
 
     def fit(*_: object) -> None:
-        size = shutil.get_terminal_size()
+        size = os.get_terminal_size(sys.stdout.fileno())  # not what COLUMNS in the environment says
         with contextlib.suppress(docker.errors.APIError):  # it has ended meanwhile
             api.resize(container, height=size.lines, width=size.columns)
 
