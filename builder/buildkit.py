@@ -5,10 +5,14 @@ The SDK's `images.build` is the classic builder, which drops the bodies of hered
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
+import signal
 import tarfile
+import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,8 +23,11 @@ from builder.trace import Event, Step, Trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from types import FrameType
 
     from builder.engine import Engine
+
+BEGINNING_S = 0.3  # seen: a cancel at once is lost two times of three, one after 0.03 s is not
 
 Network = Literal["default", "none", "host"]
 
@@ -66,13 +73,52 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         **({"labels": json.dumps(dict(labels))} if labels else {}),
     }
     trace = Trace()
-    with _archive(dockerfile, context) as body:
+
+    def cancel() -> None:
+        _let_it_begin(trace)
+        engine.cancel_build(build_id)
+
+    with _archive(dockerfile, context) as body, _before_signals(cancel):
         try:
             image_id = _consume(engine.post_build(parameters, body), trace, watch)
         except BaseException:
-            engine.cancel_build(build_id)
+            cancel()
             raise
     return Built(image_id, trace.steps, tuple(trace.warnings))
+
+
+@contextlib.contextmanager
+def _before_signals(cancel: Callable[[], None]) -> Iterator[None]:
+    """Cancel at a signal, before it becomes an exception: that closes the connection at once, which is too early."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        cancel()
+        earlier = handlers[signal.Signals(number)]
+        if callable(earlier):
+            earlier(number, frame)
+        else:
+            signal.signal(number, earlier)
+            signal.raise_signal(signal.Signals(number))
+
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: earlier for number, earlier in found.items() if earlier is not signal.SIG_IGN}
+    for number in handlers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, earlier in handlers.items():
+            signal.signal(number, earlier)
+
+
+def _let_it_begin(trace: Trace) -> None:
+    """Wait until the process of a step that has just begun is there: a cancel before that is lost, and it runs on."""
+    running = [step.started for step in trace.steps if step.started and step.completed is None]
+    if running:
+        time.sleep(min(BEGINNING_S, max(0.0, max(running) + BEGINNING_S - time.time())))
 
 
 def _archive(dockerfile: str, context: Path | None) -> io.BytesIO:

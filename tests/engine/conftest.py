@@ -1,7 +1,8 @@
-"""A root file system of a few megabytes, made of this machine's own programs."""
+"""A root file system of a few megabytes, made of this machine's own programs; and rehearsals to break."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import shutil
@@ -13,8 +14,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder import build, facts, manifest, standin
+from builder.build import Order
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from builder.engine import Engine
+    from builder.report import Report
+    from builder.trace import Event
+
+    Change = Callable[[Path], None]
+    Make = Callable[..., Order]
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = manifest.load(ROOT / "images" / "rocm7.14.yaml")
+FACTS = facts.of(MANIFEST, ROOT)
 
 PROGRAMS = (
     "bash",
@@ -60,3 +75,47 @@ def tiny(engine: Engine) -> str:
     reference = f"vime-images-test/tiny:{uuid.uuid4().hex[:8]}"
     engine.import_root(body, reference, ["ENV PATH=/bin"])
     return reference
+
+
+def quiet(_: Event) -> None:
+    """Watch nothing."""
+
+
+@pytest.fixture(scope="session")
+def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Orders for rehearsals; a change edits a copy of the stand-ins. What they add to the engine goes with the run."""
+    made: list[str] = []
+
+    def make(
+        change: Change | None = None, arguments: Mapping[str, str] | None = None, targets: tuple[str, ...] = ("gfx942",)
+    ) -> Order:
+        standins = standin.STANDINS
+        if change:
+            standins = tmp_path_factory.mktemp("changed") / "standins"
+            shutil.copytree(standin.STANDINS, standins)
+            change(standins)
+        ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
+        base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
+        commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
+        tag = f"vime-images-test:{engine.owner}-{len(made)}"
+        made.extend([tag, *([base.reference] if change else [])])
+        return Order(
+            manifest=MANIFEST,
+            facts=FACTS,
+            gpu_targets=targets,
+            tag=tag,
+            arguments={"BASE_IMAGE": base.reference, **commits, **(arguments or {})},
+            network="none",
+        )
+
+    yield make
+    for reference in made:
+        with contextlib.suppress(Exception):  # one that failed has no tag
+            engine.remove_image(reference)
+
+
+@pytest.fixture(scope="session")
+def clean(engine: Engine, order: Make) -> tuple[Order, Report]:
+    """A rehearsal with nothing broken."""
+    ordered = order()
+    return ordered, build.make(engine, ordered, quiet)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,46 +30,6 @@ Make = Callable[..., Order]
 
 def quiet(_: Event) -> None:
     """Watch nothing."""
-
-
-@pytest.fixture(scope="session")
-def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Orders for rehearsals; a change edits a copy of the stand-ins. What they add to the engine goes with the run."""
-    made: list[str] = []
-
-    def make(
-        change: Change | None = None, arguments: Mapping[str, str] | None = None, targets: tuple[str, ...] = ("gfx942",)
-    ) -> Order:
-        standins = standin.STANDINS
-        if change:
-            standins = tmp_path_factory.mktemp("changed") / "standins"
-            shutil.copytree(standin.STANDINS, standins)
-            change(standins)
-        ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
-        base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
-        commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
-        tag = f"vime-images-test:{engine.owner}-{len(made)}"
-        made.extend([tag, *([base.reference] if change else [])])
-        return Order(
-            manifest=MANIFEST,
-            facts=FACTS,
-            gpu_targets=targets,
-            tag=tag,
-            arguments={"BASE_IMAGE": base.reference, **commits, **(arguments or {})},
-            network="none",
-        )
-
-    yield make
-    for reference in made:
-        with contextlib.suppress(Exception):  # one that failed has no tag
-            engine.remove_image(reference)
-
-
-@pytest.fixture(scope="session")
-def clean(engine: Engine, order: Make) -> tuple[Order, Report]:
-    """A rehearsal with nothing broken."""
-    ordered = order()
-    return ordered, build.make(engine, ordered, quiet)
 
 
 def replace(path: str, old: str, new: str) -> Change:
