@@ -74,10 +74,17 @@ for _command in (
     main.add_command(_command)
 
 
+class Terminated(BaseException):
+    """SIGTERM. It goes the way of an exception, so that a build gives back what it holds in the engine."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
 def run() -> NoReturn:
     """One command; 0 is good, each kind of failure has its exit code in errors.py."""
-    # A stop has to give back what a build holds in the engine, so it goes the way of an exception.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         main(standalone_mode=False)
     except BuilderError as error:
@@ -87,6 +94,12 @@ def run() -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("stopped", err=True)
-        sys.exit(STOPPED + signal.SIGINT)
+        _stopped(signal.SIGINT)
+    except Terminated:
+        _stopped(signal.SIGTERM)
     sys.exit(0)
+
+
+def _stopped(by: signal.Signals) -> NoReturn:
+    click.echo("stopped", err=True)
+    sys.exit(STOPPED + by)
