@@ -23,6 +23,14 @@ image: engine ## build, verify and tag the image on its real base
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) verify $(TAG)
 
+.PHONY: run
+run: engine ## a shell in a finished image, with this machine's GPUs (TAG=vime:rocm7.14-gfx942)
+	@$(RUN) run $(TAG)
+
+.PHONY: debug
+debug: engine ## a shell in the image before a step, on the stand-in base (STEP=BUILD_VLLM)
+	@$(RUN) debug $(IMAGE) $(STEP) --rehearsal
+
 .PHONY: render
 render: $(VENV)/runtime ## write the image's Dockerfile from its manifest
 	@$(RUN) render $(IMAGE)
@@ -36,6 +44,10 @@ engine: $(VENV)/runtime ## find a container engine; start a private one where no
 .PHONY: engine-stop
 engine-stop: ## stop the private engine
 	@scripts/engine stop
+
+.PHONY: clean
+clean: engine ## remove what this tool has left in the engine; finished images and caches stay
+	@$(RUN) clean
 
 ##@ Work on the code
 

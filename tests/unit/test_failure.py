@@ -172,10 +172,20 @@ def test_a_cancelled_neighbour_was_not_out_of_memory() -> None:
 
 def test_an_unknown_failure_says_nothing_that_it_does_not_know() -> None:
     problem = explained("LINKS", "test: too many arguments")
-    assert (problem.message, problem.hint) == ("LINKS: failed", None)
+    assert problem.message == "LINKS: failed"
+    assert problem.hint is not None
+    assert problem.hint.startswith("a shell before the step: ")
 
 
 def test_every_step_that_a_manifest_makes_has_a_key() -> None:
     text = render.render(MANIFEST, facts.of(MANIFEST, ROOT))
     scripts = [i.name for i in dockerfile.parse(text) if i.keyword == "RUN" and i.heredocs]
     assert [name for name in scripts if failure.made_by(name, MANIFEST) is None] == ["VERIFY"]
+
+
+def test_a_step_with_a_script_can_be_looked_at_from_a_shell() -> None:
+    command = f"python -m builder debug {MANIFEST.name} VERIFY"
+    assert str(explained("VERIFY", "x").hint).endswith(command)
+    rehearsed = failure.explain(BuildFailedError(Problem("x"), step="VERIFY"), MANIFEST, "vime-images/standin:x")
+    assert str(rehearsed.problems[-1].hint).endswith(f"{command} --rehearsal")
+    assert failure.explain(BuildFailedError(Problem("x")), MANIFEST).problems[-1].hint is None
