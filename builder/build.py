@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from builder import buildkit, failure, render, steps, verify
+from builder import buildkit, failure, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
 from builder.report import Report, Step, write_atomically
@@ -82,7 +82,7 @@ def have_base(engine: Engine, manifest: Manifest, watch: Callable[[Event], None]
         BaseImageError: where it cannot be had; with what can be done without it.
     """
     try:
-        engine.pull(manifest.base.reference, watch)
+        registry.pull(engine, manifest.base.reference, watch)
     except EngineError as error:
         instead = Problem(
             "the image cannot be built without its base",

@@ -19,16 +19,10 @@ import docker.types
 import requests.exceptions
 
 from builder.connection import connect
-from builder.errors import (
-    BaseImageError,
-    EngineError,
-    EngineTooOldError,
-    Problem,
-)
-from builder.trace import Event
+from builder.errors import EngineError, EngineTooOldError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 OWNER = "vime-images.owner"
 CLIENT = "vime-images.client"  # of a container: the machine and the process that look after it
@@ -36,7 +30,6 @@ CLIENT = "vime-images.client"  # of a container: the machine and the process tha
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
-FIRST_ANSWER_S = 20
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
 
@@ -91,32 +84,6 @@ class Engine:
         """Give an image a tag; an image that had it loses it."""
         repository, _, tag = reference.partition(":")
         self.api.tag(image_id, repository, tag)
-
-    def pull(self, reference: str, watch: Callable[[Event], None]) -> None:
-        """Have `name:tag@sha256:...` here, unless it is. BuildKit itself cannot log in to a registry.
-
-        Raises:
-            BaseImageError: where the registry does not answer, or does not give it.
-        """
-        if self.image_id(reference):
-            return
-        name, _, digest = reference.partition("@")
-        repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-        by_digest = f"{repository}@{digest}" if digest else name
-        try:
-            # Without a time limit a registry behind a silent wall holds the build for minutes.
-            with _time_limit(self.api, FIRST_ANSWER_S):
-                self.api.inspect_distribution(by_digest)  # type: ignore[no-untyped-call]
-            for event in self.api.pull(by_digest, stream=True, decode=True):
-                if "error" in event:
-                    raise BaseImageError(_pull_problem(reference, str(event["error"])))
-                if "id" in event:
-                    watch(_layer(event))
-        except docker.errors.APIError as error:
-            raise BaseImageError(_pull_problem(reference, str(error.explanation or error))) from error
-        except requests.exceptions.RequestException as error:
-            message = f"no answer within {FIRST_ANSWER_S} s"
-            raise BaseImageError(_pull_problem(reference, message)) from error
 
     def remove_image(self, reference: str) -> None:
         """Take a tag away, and with its last tag the image."""
@@ -238,35 +205,6 @@ class Container:
     def output(self) -> str:
         """All that it has written, standard output and error together."""
         return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
-
-
-def _layer(event: Mapping[str, Any]) -> Event:
-    bytes_ = event.get("progressDetail") or {}
-    if bytes_.get("units"):  # the containerd store counts seconds of unpacking
-        bytes_ = {}
-    return Event(
-        str(event["id"]), str(event["status"]), "pull", current=bytes_.get("current", 0), size=bytes_.get("total", 0)
-    )
-
-
-def _pull_problem(reference: str, message: str) -> Problem:
-    lowered = message.lower()
-    if "manifest unknown" in lowered or "not found" in lowered:
-        hint = "the registry has no such digest: compare `base.digest` with what the tag has today"
-    elif any(word in lowered for word in ("unauthorized", "denied", "no basic auth", "authentication required")):
-        hint = "docker login, with an account that may read it"
-    else:
-        hint = "the registry was not reached: check network, proxy and DNS of the engine"
-    return Problem(f"cannot have {reference}: {message}", hint=hint)
-
-
-@contextlib.contextmanager
-def _time_limit(api: docker.APIClient, seconds: int) -> Iterator[None]:
-    before, api.timeout = api.timeout, seconds
-    try:
-        yield
-    finally:
-        api.timeout = before
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

@@ -108,6 +108,36 @@ class BaseImageError(EngineError):
     exit_code = 14
 
 
+class BaseDigestError(BaseImageError):
+    """Its registry has the base's tag, and not the digest."""
+
+    exit_code = 15
+
+
+class BaseUnauthorisedError(BaseImageError):
+    """Its registry does not give the base to this user."""
+
+    exit_code = 16
+
+
+class RegistryError(BaseImageError):
+    """The base's registry was not reached, or broke off."""
+
+    exit_code = 17
+
+
+class CredentialStoreError(BaseImageError):
+    """The program that keeps this user's passwords does not answer."""
+
+    exit_code = 18
+
+
+class PullDiskFullError(BaseImageError):
+    """The engine has no room for the base."""
+
+    exit_code = 19
+
+
 class BuildFailedError(BuilderError):
     """A step of the Dockerfile failed.
 

@@ -40,6 +40,7 @@ def project(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     root = tmp_path_factory.mktemp("project")
     for folder in ("builder", "images", "templates", "standins"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (ROOT / ".cache").mkdir(exist_ok=True)
     (root / ".cache").symlink_to(ROOT / ".cache")
 
     def rehearse(*options: str) -> subprocess.Popen[str]:

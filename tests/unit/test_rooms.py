@@ -23,6 +23,7 @@ ROOMS = [
         "trace",
         "connection",
         "engine",
+        "registry",
         "buildkit",
         "failure",
         "progress",
@@ -40,7 +41,7 @@ FRONT = {"front", "build_commands", "image_commands", "cli"}
 # Who may import what nobody else does.
 ALONE = {
     "subprocess": {"rootfs"},
-    "docker": {"cleaning", "connection", "engine", "terminal"},
+    "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import build, engine, facts, manifest
+from builder import build, facts, manifest, registry
 from builder.build import Order
 from builder.report import Report, Step
 from builder.trace import Event
@@ -74,4 +74,4 @@ def test_timings_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None
     ],
 )
 def test_the_engine_s_words_about_a_layer_are_an_event(said: dict[str, object], event: Event) -> None:
-    assert engine._layer(said) == event  # noqa: SLF001
+    assert registry._layer(said) == event  # noqa: SLF001
