@@ -73,6 +73,10 @@ golden: $(VENV)/development ## rewrite the golden files, then show what changed
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_render.py
 	@git diff --stat -- tests/golden
 
+.PHONY: engine-table
+engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py
+
 $(VENV)/runtime: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --editable .

@@ -35,6 +35,7 @@ class Order:
         arguments: build arguments that differ from the manifest's.
         overrides: keys of the manifest that were given other values, and which; the manifest has them.
         anew: the mark of each step that was asked to run anew.
+        time_limit_s: of the build, without its verification.
     """
 
     manifest: Manifest
@@ -46,6 +47,7 @@ class Order:
     no_cache: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
     anew: Mapping[str, str] = field(default_factory=dict)
+    time_limit_s: float | None = None
 
     @property
     def dockerfile(self) -> str:
@@ -147,6 +149,7 @@ def _built(
             network=order.network,
             no_cache=order.no_cache,
             labels=labels,
+            time_limit_s=order.time_limit_s,
         )
     except BuildFailedError as error:
         base = order.arguments.get("BASE_IMAGE", order.manifest.base.reference)

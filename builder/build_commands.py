@@ -100,6 +100,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 @_json
 @_refresh
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
+@click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PIN=VALUE", help="Another value for a pin; the tag then ends in -dev."
 )
@@ -110,6 +111,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     as_json: bool,  # noqa: FBT001
     refresh: str | None,
     no_cache: bool,  # noqa: FBT001
+    time_limit: int | None,
     settings: tuple[str, ...],
 ) -> None:
     """Build IMAGE on its real base, verify it, and tag it.
@@ -130,6 +132,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
         arguments={},
         no_cache=no_cache,
         overrides=overrides,
+        time_limit_s=time_limit * 60 if time_limit else None,
     )
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:

@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from builder.errors import BuildFailedError, EngineError, Problem
+from builder.errors import BuildFailedError, EngineError, Problem, TimeLimitError
 from builder.trace import Event, Step, Trace
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     network: Network = "default",
     no_cache: bool = False,
     labels: Mapping[str, str] | None = None,
+    time_limit_s: float | None = None,
 ) -> Built:
     """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
 
@@ -60,6 +61,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
 
     Raises:
         BuildFailedError: with the step that failed, its exit code and its last lines.
+        TimeLimitError: where it took longer than its limit; what was finished stays in the cache.
         EngineError: where the engine itself did not answer or went away.
     """
     build_id = uuid.uuid4().hex
@@ -78,9 +80,13 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         _let_it_begin(trace)
         engine.cancel_build(build_id)
 
-    with _archive(dockerfile, context) as body, _before_signals(cancel):
+    with _archive(dockerfile, context) as body, _before_signals(cancel), _time_limit(time_limit_s, cancel) as reached:
         try:
             image_id = _consume(engine.post_build(parameters, body), trace, watch)
+        except BuildFailedError as error:
+            if reached.is_set():
+                raise _too_long(trace, time_limit_s) from error
+            raise
         except BaseException:
             cancel()
             raise
@@ -112,6 +118,35 @@ def _before_signals(cancel: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, earlier in handlers.items():
             signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[threading.Event]:
+    """Cancel after so many seconds; whether that has happened."""
+    reached = threading.Event()
+    if seconds is None:
+        yield reached
+        return
+
+    def stop() -> None:
+        reached.set()
+        cancel()
+
+    timer = threading.Timer(seconds, stop)
+    timer.start()
+    try:
+        yield reached
+    finally:
+        timer.cancel()
+
+
+def _too_long(trace: Trace, seconds: float | None) -> TimeLimitError:
+    """Of a step that was cancelled, BuildKit tells an error."""
+    now = time.time()
+    running = [step for step in trace.steps if step.started and (step.completed is None or step.error)]
+    at = " and ".join(f"{step.name} had run for {now - (step.started or now):.0f} s" for step in running)
+    message = f"the time limit of {seconds:g} s was reached; {at or 'no step was running'}"
+    return TimeLimitError(Problem(message, hint="build again with more time: what was finished is in the cache"))
 
 
 def _let_it_begin(trace: Trace) -> None:

@@ -46,6 +46,10 @@ def _unreachable(error: BaseException, address: str | None) -> EngineError:
             )
         )
     where = address or os.environ.get("DOCKER_HOST") or "the default socket"
+    if where.startswith("ssh://"):
+        remote = where.removeprefix("ssh://")
+        hint = f"ssh -fNL /tmp/engine.sock:/var/run/docker.sock {remote} && export DOCKER_HOST=unix:///tmp/engine.sock"
+        return EngineAbsentError(Problem(f"no way to {where}: {error}", hint=hint))
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         message = f"a socket is there, but no engine behind it ({where})"
     elif any(isinstance(cause, FileNotFoundError) for cause in causes):

@@ -19,7 +19,7 @@ import docker.types
 import requests.exceptions
 
 from builder.connection import connect
-from builder.errors import EngineError, EngineTooOldError, Problem
+from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,7 +116,10 @@ class Engine:
                     raise EngineError(Problem(f"the engine refuses the build: {_message(answer)}"))
                 yield from _json_lines(answer.iter_lines(chunk_size=None))
         except requests.exceptions.RequestException as error:
-            raise EngineError(Problem(f"the engine went away during the build: {error}")) from error
+            hint = (
+                "start it again and build again: finished steps are in its cache; a step's process may have outlived it"
+            )
+            raise EngineGoneError(Problem(f"the engine went away during the build: {error}", hint=hint)) from error
 
     def cancel_build(self, build_id: str) -> None:
         """Stop a build in the engine. On a connection of its own: the build's is still being read."""
@@ -177,7 +180,8 @@ class Engine:
         except docker.errors.APIError as error:
             raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
         except requests.exceptions.RequestException as error:
-            raise EngineError(Problem(f"the engine went away: {error}")) from error
+            hint = "start it again and run this again; python -m builder clean removes what it left"
+            raise EngineGoneError(Problem(f"the engine went away: {error}", hint=hint)) from error
         finally:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 self.api.remove_container(made["Id"], force=True, v=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ class Problem:
 class BuilderError(Exception):
     """Base of all expected failures: shown as text, never as a traceback."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code = 1
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(*problems)
@@ -102,6 +102,18 @@ class EngineTooOldError(EngineError):
     exit_code = 13
 
 
+class EngineGoneError(EngineError):
+    """The engine went away while it was at work."""
+
+    exit_code = 23
+
+
+class TimeLimitError(EngineError):
+    """A build or a verification took longer than it was given."""
+
+    exit_code = 24
+
+
 class BaseImageError(EngineError):
     """The base image cannot be had."""
 
@@ -139,7 +151,7 @@ class PullDiskFullError(BaseImageError):
 
 
 class BuildFailedError(BuilderError):
-    """A step of the Dockerfile failed.
+    """A step of the Dockerfile failed; where it is known how, `failure.KINDS` has an exit code for that.
 
     Args:
         step: its name, empty where no step is to blame.

@@ -17,7 +17,7 @@ from builder.errors import (
     BaseImageError,
     BaseUnauthorisedError,
     CredentialStoreError,
-    EngineError,
+    EngineGoneError,
     Problem,
     PullDiskFullError,
     RegistryError,
@@ -63,7 +63,7 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
 
     Raises:
         BaseImageError: where it cannot be had; its kinds say why.
-        EngineError: where the engine goes away.
+        EngineGoneError: where the engine goes away.
     """
     if engine.image_id(reference):
         return
@@ -84,7 +84,7 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
     except requests.exceptions.Timeout as error:
         raise _problem(reference, f"no answer within {FIRST_ANSWER_S} s") from error
     except requests.exceptions.RequestException as error:
-        raise EngineError(Problem(f"the engine went away while it pulled {reference}: {error}")) from error
+        raise EngineGoneError(Problem(f"the engine went away while it pulled {reference}: {error}")) from error
 
 
 def _login(name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import docker.errors
 import docker.utils.socket
 import requests.exceptions
 
-from builder.errors import EngineError, Problem
+from builder.errors import EngineError, EngineGoneError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,7 +73,7 @@ def run(engine: Engine, session: Session, files: Mapping[str, bytes] | None = No
     except docker.errors.APIError as error:
         raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
     except requests.exceptions.RequestException as error:
-        raise EngineError(Problem(f"the engine went away: {error}")) from error
+        raise EngineGoneError(Problem(f"the engine went away: {error}")) from error
     finally:
         if made:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):

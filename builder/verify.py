@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from builder import lists, render
-from builder.errors import Problem, UsageError, VerificationError
+from builder.errors import Problem, TimeLimitError, UsageError, VerificationError
 from builder.report import Check, Outcome
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FOLDER = "/vime-check"
 PROGRAMS = ("check.py", "imports.py", "seal.py")  # in the order of the proof's digest
 TIME_LIMIT_S = 1800
+TIMED_OUT = 124  # the exit code of `timeout`, which every container of ours runs in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,9 @@ def _proof(output: str, nonce: str, exit_code: int) -> dict[str, object]:
             except ValueError as error:
                 raise _did_not_run(f"its result cannot be read: {error}", output) from error
             return cast("dict[str, object]", proof)
+    if exit_code == TIMED_OUT:
+        message = f"verification did not run to its end: the time limit of {TIME_LIMIT_S} s was reached"
+        raise TimeLimitError(Problem(message, hint="\n".join(["its last lines:", *output.splitlines()[-20:]])))
     raise _did_not_run(f"exit code {exit_code} and no result", output)
 
 

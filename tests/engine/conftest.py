@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from table import Table
 
 from builder import build, facts, manifest, standin
 from builder.build import Order
@@ -34,6 +35,7 @@ FACTS = facts.of(MANIFEST, ROOT)
 PROGRAMS = (
     "bash",
     "cat",
+    "chmod",
     "cp",
     "echo",
     "env",
@@ -54,9 +56,8 @@ def libraries(program: str) -> set[str]:
     return set(re.findall(r"/\S+", done.stdout))
 
 
-@pytest.fixture(scope="session")
-def tiny(engine: Engine) -> str:
-    """An image with a shell and a handful of programs; its reference."""
+def root_archive() -> io.BytesIO:
+    """A root file system with a shell and a handful of programs, as tar."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w") as archive:
         found = {name: shutil.which(name) or pytest.fail(f"this machine has no {name}") for name in PROGRAMS}
@@ -72,8 +73,14 @@ def tiny(engine: Engine) -> str:
         link.type, link.linkname = tarfile.SYMTYPE, "bash"
         archive.addfile(link)
     body.seek(0)
+    return body
+
+
+@pytest.fixture(scope="session")
+def tiny(engine: Engine) -> str:
+    """An image with a shell and a handful of programs; its reference."""
     reference = f"vime-images-test/tiny:{uuid.uuid4().hex[:8]}"
-    engine.import_root(body, reference, ["ENV PATH=/bin"])
+    engine.import_root(root_archive(), reference, ["ENV PATH=/bin"])
     return reference
 
 
@@ -119,3 +126,12 @@ def clean(engine: Engine, order: Make) -> tuple[Order, Report]:
     """A rehearsal with nothing broken."""
     ordered = order()
     return ordered, build.make(engine, ordered, quiet)
+
+
+@pytest.fixture(scope="session")
+def told(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Table]:
+    """Takes down what a way to go wrong came to, or compares it with what docs/engines.md says."""
+    table = Table(update=request.config.getoption("--update-golden"), engine=engine.version)
+    yield table
+    if table.update:
+        table.write()

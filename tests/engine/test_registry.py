@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from private import client, private_engine
 from registries import PASSWORD, USER, CutFront, Front, SilentFront, TokenFront, free_port, front, registry
+from table import Table
 
 from builder import buildkit, errors
 from builder import registry as bases
@@ -75,12 +76,12 @@ def login(host: str, password: str = PASSWORD) -> dict[str, object]:
     return {"auths": {host: {"auth": base64.b64encode(f"{USER}:{password}".encode()).decode()}}}
 
 
-def refused(engine: Engine, reference: str, kind: type[BuilderError]) -> str:
+def refused(engine: Engine, reference: str, kind: type[BuilderError]) -> BuilderError:
     with pytest.raises(BuilderError) as caught:
         bases.pull(engine, reference, quiet)
     assert type(caught.value) is kind, caught.value
     assert engine.image_id(reference) is None
-    return str(caught.value)
+    return caught.value
 
 
 # As it should be
@@ -138,68 +139,91 @@ def test_a_password_is_taken_from_where_docker_login_put_it(
 
 
 def test_a_digest_that_the_tag_does_not_have_comes_with_the_one_that_it_has(
-    engine: Engine, plain: tuple[str, str]
+    engine: Engine,
+    plain: tuple[str, str],
+    told: Table,
 ) -> None:
     host, digest = plain
-    told = refused(engine, f"{host}/base:v1@{NOWHERE}", errors.BaseDigestError)
-    assert f"{host}/base:v1 is {digest} today; its registry has no {NOWHERE}" in told
+    error = refused(engine, f"{host}/base:v1@{NOWHERE}", errors.BaseDigestError)
+    assert f"{host}/base:v1 is {digest} today; its registry has no {NOWHERE}" in str(error)
+    told("base with another digest", error)
 
 
-def test_a_base_that_nobody_has_is_not_found(engine: Engine, plain: tuple[str, str]) -> None:
-    told = refused(engine, f"{plain[0]}/nothing:v1@{NOWHERE}", errors.BaseImageError)
-    assert f"docker manifest inspect {plain[0]}/nothing:v1" in told
+def test_a_base_that_nobody_has_is_not_found(engine: Engine, plain: tuple[str, str], told: Table) -> None:
+    error = refused(engine, f"{plain[0]}/nothing:v1@{NOWHERE}", errors.BaseImageError)
+    assert f"docker manifest inspect {plain[0]}/nothing:v1" in str(error)
+    told("base not found", error)
 
 
-def test_without_a_password_the_hint_is_to_log_in(engine: Engine, locked: tuple[str, str]) -> None:
+def test_without_a_password_the_hint_is_to_log_in(engine: Engine, locked: tuple[str, str], told: Table) -> None:
     host, digest = locked
-    told = refused(engine, f"{host}/base:v1@{digest}", errors.BaseUnauthorisedError)
-    assert f"docker login {host}" in told
+    error = refused(engine, f"{host}/base:v1@{digest}", errors.BaseUnauthorisedError)
+    assert f"docker login {host}" in str(error)
+    told("base without a login", error)
 
 
 def test_a_wrong_password_is_told_without_being_shown(
-    engine: Engine, locked: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    locked: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Table,
 ) -> None:
     host, digest = locked
     config(tmp_path, monkeypatch, **login(host, "canary-of-a-wrong-one"))
-    told = refused(engine, f"{host}/base:v1@{digest}", errors.BaseUnauthorisedError)
-    assert "canary" not in told
+    error = refused(engine, f"{host}/base:v1@{digest}", errors.BaseUnauthorisedError)
+    assert "canary" not in str(error)
+    told("base with a wrong password", error)
 
 
-def test_a_registry_that_is_not_there_was_not_reached(engine: Engine) -> None:
-    told = refused(engine, f"127.0.0.1:{free_port()}/base:v1@{NOWHERE}", errors.RegistryError)
-    assert "check network, proxy and DNS" in told
+def test_a_registry_that_is_not_there_was_not_reached(engine: Engine, told: Table) -> None:
+    error = refused(engine, f"127.0.0.1:{free_port()}/base:v1@{NOWHERE}", errors.RegistryError)
+    assert "check network, proxy and DNS" in str(error)
+    told("registry not reached", error)
 
 
-def test_a_registry_that_never_answers_is_given_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_never_answers_is_given_up(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, told: Table
+) -> None:
     monkeypatch.setattr(bases, "FIRST_ANSWER_S", 2)
     with front(SilentFront, "") as host:
-        assert "no answer within 2 s" in refused(engine, f"{host}/base:v1@{NOWHERE}", errors.RegistryError)
+        error = refused(engine, f"{host}/base:v1@{NOWHERE}", errors.RegistryError)
+    assert "no answer within 2 s" in str(error)
+    told("registry never answers", error)
 
 
 def test_a_registry_that_breaks_off_in_a_layer_leaves_nothing_half_and_the_next_pull_is_whole(
-    plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Table,
 ) -> None:
     host, digest = plain
     settings = {"max-download-attempts": 1}
     with private_engine(tmp_path / "engine", **settings) as private, client(private, monkeypatch) as other:
         with front(CutFront, host) as cut:
-            told = refused(other, f"{cut}/base:v1@{digest}", errors.RegistryError)
-            assert "run it again" in told
+            error = refused(other, f"{cut}/base:v1@{digest}", errors.RegistryError)
+            assert "run it again" in str(error)
         assert other.api.images() == []
         bases.pull(other, f"{host}/base:v1@{digest}", quiet)
         assert other.image_id(f"{host}/base:v1@{digest}")
+    told("registry breaks off in a layer", error)
 
 
 def test_a_disk_that_fills_up_during_a_pull_is_told(
-    plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Table,
 ) -> None:
     host, digest = plain
     with (
         private_engine(tmp_path / "engine", disk_mb=4, **{"max-download-attempts": 1}) as private,
         client(private, monkeypatch) as other,
     ):
-        told = refused(other, f"{host}/base:v1@{digest}", errors.PullDiskFullError)
-    assert "docker system df" in told
+        error = refused(other, f"{host}/base:v1@{digest}", errors.PullDiskFullError)
+    assert "docker system df" in str(error)
+    told("disk full in a pull", error)
 
 
 PROGRAMS: dict[str, str | None] = {
@@ -221,8 +245,8 @@ def test_a_broken_credential_store_is_told_with_the_file_that_names_it(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for key in ({"credsStore": "broken"}, {"credHelpers": {host: "broken"}}):
         config(tmp_path, monkeypatch, **key)
-        told = refused(engine, f"{host}/base:v1@{digest}", errors.CredentialStoreError)
-        assert str(tmp_path / "config.json") in told
+        error = refused(engine, f"{host}/base:v1@{digest}", errors.CredentialStoreError)
+        assert str(tmp_path / "config.json") in str(error)
 
 
 def test_every_kind_of_refusal_has_an_exit_code_of_its_own() -> None:

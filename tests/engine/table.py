@@ -1,0 +1,76 @@
+"""The table of failures in docs/engines.md: each row is written by the test that made it happen, or compared with it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+from builder.errors import BuilderError
+
+ROOT = Path(__file__).parents[2]
+PATH = ROOT / "docs" / "engines.md"
+_ROW = re.compile(r"^\| (?P<situation>[^|]+) \| (?P<code>\d+) \| (?P<told>.*) \|$", re.MULTILINE)
+# What is another one each time.
+_VARYING = (
+    (r"sha256:[0-9a-f]{64}", "sha256:..."),
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
+    (rf"{re.escape(str(ROOT))}/", ""),
+    (r"(unix://)?/(tmp/pytest|run/v|var/lib)[^\s'\"),;:]+", "PATH"),
+    (r"vime-images-test/tiny:[0-9a-f]+", "BASE"),
+    (r"is version [^;]+", "is version VERSION"),
+    (r"had run for \d+ s", "had run for N s"),
+    (r"\[\w+\(?[^]]*0x[0-9a-f]+[^]]*\]", "..."),
+)
+
+
+class Table:
+    """The rows, as they stand in the file and as this run makes them."""
+
+    def __init__(self, *, update: bool, engine: str) -> None:
+        self.update = update
+        self.engine = engine
+        text = PATH.read_text(encoding="utf-8") if PATH.is_file() else ""
+        self.rows = {row["situation"]: (int(row["code"]), row["told"]) for row in _ROW.finditer(text)}
+        self.made: dict[str, tuple[int, str]] = {}
+
+    def __call__(self, situation: str, error: BuilderError) -> None:
+        """Record what a situation came to.
+
+        Raises:
+            AssertionError: where the file says another exit code, or gives other advice.
+        """
+        row = error.exit_code, _cell(str(error))
+        self.made[situation] = row
+        if not self.update:
+            assert situation in self.rows, f"docs/engines.md lacks {situation!r}: make engine-table"
+            code, told = self.rows[situation]
+            assert (code, _advice(told)) == (row[0], _advice(row[1])), "docs/engines.md is stale: make engine-table"
+
+    def write(self) -> None:
+        if not self.made:
+            return
+        rows = {**self.rows, **self.made}
+        lines = [f"| {name} | {code} | {told} |" for name, (code, told) in sorted(rows.items(), key=_order)]
+        head = PATH.read_text(encoding="utf-8").partition("| what goes wrong |")[0]
+        head = re.sub(r"Written on .*", f"Written on {dt.date.today()} with Docker {self.engine}.", head)  # noqa: DTZ011 (a day)
+        PATH.write_text(
+            head + "| what goes wrong | exit code | what is said |\n| --- | --- | --- |\n" + "\n".join(lines) + "\n",
+            "utf-8",
+        )
+
+
+def _order(row: tuple[str, tuple[int, str]]) -> tuple[int, str]:
+    return row[1][0], row[0]
+
+
+def _cell(text: str) -> str:
+    for pattern, name in _VARYING:
+        text = re.sub(pattern, name, text)
+    lines = [line.strip().replace("|", "\\|").replace("`", "'") for line in text.splitlines()]
+    return "<br>".join(f"`{line}`" for line in lines if line)
+
+
+def _advice(cell: str) -> list[str]:
+    """Our own words of a message; the engine's differ from one version to the next."""
+    return [line for line in cell.split("<br>") if line.startswith("`hint: ")]
