@@ -296,13 +296,16 @@ def test_an_engine_that_dies_in_a_verification(
 ) -> None:
     private, engine = mortal
 
+    killer = threading.Timer(0.5, private.kill)
+
     def wait() -> None:
         with engine.container("tiny:1", ["sleep", "60"]) as container:
-            threading.Timer(0.5, private.kill).start()
+            killer.start()
             container.wait()
 
     with pytest.raises(errors.EngineGoneError) as caught:
         wait()
+    killer.join()
     told("engine dies in a verification", caught.value)
     private.start()
     with client(private, monkeypatch) as again:
