@@ -80,8 +80,8 @@ def test_a_terminal_is_passed_on_both_ways_with_its_size(engine: Engine, tiny: s
         assert "42yes" in until(typed, "from the file")
         os.write(typed, b"shopt -s checkwinsize; (:); echo wide=$((COLUMNS + 0)).\n")
         until(typed, f"wide={WIDE}.")
-        os.write(typed, b"sleep 600\n")
-        until(typed, "sleep 600\r\n")
+        os.write(typed, b"bash -c 'echo asleep$((1)); sleep 600'\n")
+        until(typed, "asleep1")
         os.write(typed, b"\x03")  # Ctrl-C belongs to what runs inside
         until(typed, "# ")
         os.write(typed, b"exit 7\n")
