@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from builder import buildkit, failure, registry, render, steps, verify
+from builder import buildkit, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
 from builder.report import Report, Step, write_atomically
@@ -152,6 +152,8 @@ def _built(
             time_limit_s=order.time_limit_s,
         )
     except BuildFailedError as error:
+        from builder import failure  # noqa: PLC0415 (dear, and most builds go well)
+
         base = order.arguments.get("BASE_IMAGE", order.manifest.base.reference)
         raise failure.explain(error, order.manifest, base) from error
 
@@ -186,7 +188,7 @@ def remarks(root: Path, order: Order) -> Iterator[str]:
     marked = [step for step in steps.names(order.dockerfile) if step in order.anew]
     if marked:
         path = _anew(root, order.tag).relative_to(root)
-        yield f"not the cached result of before --refresh: {', '.join(marked)} and what follows ({path} remembers)"
+        yield f"{', '.join(marked)} and what follows: since the last --refresh, not cached before it ({path})"
 
 
 def _anew(root: Path, tag: str) -> Path:

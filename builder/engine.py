@@ -41,8 +41,9 @@ class Engine:
         self.owner = owner
         self._client, self.address = connect()
         self.api = self._client.api
-        self.version: str = self._client.version()["Version"]
-        self._assert_new_enough()
+        about = self._client.info()
+        self.version: str = about["ServerVersion"]
+        self._assert_new_enough(about)
 
     @property
     def labels_of_ours(self) -> dict[str, str]:
@@ -52,9 +53,9 @@ class Engine:
     def close(self) -> None:
         self._client.close()
 
-    def _assert_new_enough(self) -> None:
+    def _assert_new_enough(self, about: Mapping[str, Any]) -> None:
         found = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
-        status = self._client.info().get("DriverStatus") or []
+        status = about.get("DriverStatus") or []
         containerd = ["driver-type", "io.containerd.snapshotter.v1"] in status
         oldest = OLDEST_WITH_CONTAINERD_STORE if containerd else OLDEST
         if found < oldest:

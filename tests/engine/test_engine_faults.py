@@ -116,8 +116,8 @@ def test_a_user_who_may_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, eng
 
 
 @contextlib.contextmanager
-def saying(engine: Engine, **version: str) -> Iterator[str]:
-    """A front of the engine that answers about its version what the test wants."""
+def saying(engine: Engine, **about: str) -> Iterator[str]:
+    """A front of the engine that answers about itself what the test wants."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -126,8 +126,8 @@ def saying(engine: Engine, **version: str) -> Iterator[str]:
         def do_GET(self) -> None:
             answer = engine.api.get(engine.api.base_url + self.path)
             body = answer.content
-            if self.path.endswith("/version"):
-                body = json.dumps({**answer.json(), **version}).encode()
+            if self.path.endswith("/info"):
+                body = json.dumps({**answer.json(), **about}).encode()
             self.send_response(answer.status_code)
             self.send_header("Content-Type", answer.headers.get("Content-Type", "text/plain"))
             self.send_header("Content-Length", str(len(body)))
@@ -143,7 +143,7 @@ def saying(engine: Engine, **version: str) -> Iterator[str]:
 
 
 def test_an_engine_that_is_too_old(monkeypatch: pytest.MonkeyPatch, engine: Engine, told: Table) -> None:
-    with saying(engine, Version="25.0.9") as address:
+    with saying(engine, ServerVersion="25.0.9") as address:
         error = unconnected(monkeypatch, address, errors.EngineTooOldError)
     assert "the engine is version 25.0.9; 26.0 or newer is needed" in str(error)
     told("engine too old", error)

@@ -144,7 +144,7 @@ def test_a_step_that_ran_anew_is_the_one_that_later_builds_find(
     assert second != first
     code, _, told = finished(project())
     assert all(steps(told).values())
-    assert "not the cached result of before --refresh: " in told
+    assert "INSTALL_MEGATRON and what follows: since the last --refresh" in told
     assert engine.image_id(TAG) == second
 
 
