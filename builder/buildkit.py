@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from builder.engine import Engine
 
 BEGINNING_S = 0.3  # seen: a cancel at once is lost two times of three, one after 0.03 s is not
+AGAIN_S = 2.0
 
 Network = Literal["default", "none", "host"]
 
@@ -122,8 +123,11 @@ def _before_signals(cancel: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[threading.Event]:
-    """Cancel after so many seconds; whether that has happened."""
-    reached = threading.Event()
+    """Cancel after so many seconds; whether that has happened.
+
+    Again and again, because a cancel between two steps may find neither of them.
+    """
+    reached, ended = threading.Event(), threading.Event()
     if seconds is None:
         yield reached
         return
@@ -131,12 +135,15 @@ def _time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[t
     def stop() -> None:
         reached.set()
         cancel()
+        while not ended.wait(AGAIN_S):
+            cancel()
 
     timer = threading.Timer(seconds, stop)
     timer.start()
     try:
         yield reached
     finally:
+        ended.set()
         timer.cancel()
 
 
@@ -146,7 +153,8 @@ def _too_long(trace: Trace, seconds: float | None) -> TimeLimitError:
     running = [step for step in trace.steps if step.started and (step.completed is None or step.error)]
     at = " and ".join(f"{step.name} had run for {now - (step.started or now):.0f} s" for step in running)
     message = f"the time limit of {seconds:g} s was reached; {at or 'no step was running'}"
-    return TimeLimitError(Problem(message, hint="build again with more time: what was finished is in the cache"))
+    hint = "what was finished is in the cache: run it again with a longer --time-limit"
+    return TimeLimitError(Problem(message, hint=hint))
 
 
 def _let_it_begin(trace: Trace) -> None:

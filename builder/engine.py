@@ -18,7 +18,7 @@ import docker.errors
 import docker.types
 import requests.exceptions
 
-from builder.connection import connect
+from builder.connection import A_PRIVATE_ONE, answering, connect
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ OLDEST = (26, 0)
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
+CLEAN = "python -m builder clean"
 
 
 class Engine:
@@ -41,7 +42,8 @@ class Engine:
         self.owner = owner
         self._client, self.address = connect()
         self.api = self._client.api
-        about = self._client.info()
+        with answering("to tell about itself"):
+            about = self._client.info()
         self.version: str = about["ServerVersion"]
         self._assert_new_enough(about)
 
@@ -64,12 +66,13 @@ class Engine:
             raise EngineTooOldError(
                 Problem(
                     f"the engine is version {self.version}; {wanted} or newer is needed{store}",
-                    hint="upgrade it, or `scripts/engine start` for a private one",
+                    hint=f"upgrade it; {A_PRIVATE_ONE}",
                 )
             )
 
     # Images
 
+    @answering("to find an image")
     def image_id(self, reference: str) -> str | None:
         """The id of an image that this engine has, by any reference to it."""
         try:
@@ -79,17 +82,25 @@ class Engine:
 
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
-        return dict(self.api.inspect_image(reference)["Config"].get("Labels") or {})  # type: ignore[no-untyped-call]
+        return dict(self.config(reference).get("Labels") or {})
 
+    @answering("to show an image")
+    def config(self, reference: str) -> dict[str, Any]:
+        """How an image starts: `Entrypoint`, `WorkingDir`, `Env`, `Labels`."""
+        return dict(self.api.inspect_image(reference)["Config"])  # type: ignore[no-untyped-call]
+
+    @answering("to tag an image")
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""
         repository, _, tag = reference.partition(":")
         self.api.tag(image_id, repository, tag)
 
+    @answering("to remove an image")
     def remove_image(self, reference: str) -> None:
         """Take a tag away, and with its last tag the image."""
         self.api.remove_image(reference)
 
+    @answering("to import a root file system")
     def import_root(self, archive: IO[bytes], reference: str, changes: Sequence[str]) -> str:
         """Make an image of a root file system's tar archive; its id."""
         repository, _, tag = reference.partition(":")
@@ -161,32 +172,32 @@ class Engine:
             mem_limit=MEMORY_BYTES,
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
         )
-        made = self.api.create_container(
-            image,
-            # The container ends by itself, also when nobody is left to end it.
-            ["timeout", "--kill-after=5", str(time_limit_s), *command],
-            entrypoint=[],
-            environment=dict(environment or {}),
-            host_config=config,
-            labels=self.labels_of_ours,
-            name=f"vime-images-{secrets.token_hex(6)}",
-            volumes=folders,
-        )
+        name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
         try:
-            for folder in folders:
-                inside = {path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder}
-                self.api.put_archive(made["Id"], folder, _archive(inside))
-            self.api.start(made["Id"])
-            yield Container(self._client, made["Id"])
-        except docker.errors.APIError as error:
-            raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
-        except requests.exceptions.RequestException as error:
-            hint = "start it again and run this again; python -m builder clean removes what it left"
-            raise EngineGoneError(Problem(f"the engine went away: {error}", hint=hint)) from error
+            with answering("to run a container", f"start it again and run this again; {CLEAN} removes what it left"):
+                self.api.create_container(
+                    image,
+                    # The container ends by itself, also when nobody is left to end it.
+                    ["timeout", "--kill-after=5", str(time_limit_s), *command],
+                    entrypoint=[],
+                    environment=dict(environment or {}),
+                    host_config=config,
+                    labels=self.labels_of_ours,
+                    name=name,
+                    volumes=folders,
+                )
+                for folder in folders:
+                    inside = {
+                        path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder
+                    }
+                    self.api.put_archive(name, folder, _archive(inside))
+                self.api.start(name)
+                yield Container(self._client, name)
         finally:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
-                self.api.remove_container(made["Id"], force=True, v=True)
+                self.api.remove_container(name, force=True, v=True)
 
+    @answering("to remove what is left over")
     def remove_leftovers(self) -> None:
         """Remove what carries this owner's label: containers, then images."""
         mine = {"label": f"{OWNER}={self.owner}"}
