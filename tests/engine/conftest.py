@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import private
 import pytest
 from table import Table
 
@@ -49,6 +50,10 @@ PROGRAMS = (
     "true",
     "yes",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    private.needed = config.getoption("--need-engine")
 
 
 def libraries(program: str) -> set[str]:

@@ -17,6 +17,8 @@ import pytest
 
 from builder.engine import Engine
 
+needed = False  # whether a test fails, rather than skips, where it cannot have one; conftest sets it
+
 
 class PrivateEngine:
     """A dockerd with its own socket, data, state and bridge; `folder` holds all but the socket and the state."""
@@ -62,8 +64,13 @@ class PrivateEngine:
         """End it as a power cut would: it cleans nothing up, and what it had started lives on."""
         self._signal(signal.SIGKILL)
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        """End it as its service's stop does."""
         self._signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """End it, and remove what it has left on this machine."""
+        self.end()
         subprocess.run(["ip", "link", "delete", self.name], check=False, capture_output=True)
         for process in self.orphans():
             os.kill(process, signal.SIGKILL)
@@ -95,12 +102,16 @@ def private_engine(folder: Path, *, disk_mb: int | None = None, **settings: obje
         disk_mb: the size of its whole disk; this machine's where None.
         settings: what daemon.json says.
     """
+    if lacking := [name for name in ("dockerd", "docker", "ip", "mount") if not shutil.which(name)]:
+        (pytest.fail if needed else pytest.skip)(f"no private engine without {', '.join(lacking)}")
+    if os.getuid():
+        (pytest.fail if needed else pytest.skip)("only root may start a private engine")
     data = folder / "data"
     data.mkdir(parents=True)
-    if disk_mb:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs", str(data)], check=True)
     made = PrivateEngine(folder, settings)
     try:
+        if disk_mb:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs", str(data)], check=True)
         subprocess.run(["ip", "link", "add", made.name, "type", "bridge"], check=True)
         subprocess.run(["ip", "addr", "add", subnet(), "dev", made.name], check=True)
         made.start()

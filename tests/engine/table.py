@@ -1,4 +1,7 @@
-"""The table of failures in docs/engines.md: each row is written by the test that made it happen, or compared with it."""
+"""The table of failures in docs/engines.md: each row is written by the test that made it happen, or compared with it.
+
+To add one: make it happen in a test, end that with `told("the situation", error)`, and say in `HOW` how it was run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,35 @@ from builder.errors import BuilderError
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "docs" / "engines.md"
-_ROW = re.compile(r"^\| (?P<situation>[^|]+) \| (?P<code>\d+) \| (?P<told>.*) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (?P<situation>[^|]+) \| (?P<code>\d+) \| (?P<told>.*) \| (?P<how>[^|]+) \|$", re.MULTILINE)
+_REGISTRY = "Debian's docker-registry on loopback"
+HOW = {
+    "Dockerfile syntax": "`RUNN` in a Dockerfile",
+    "base not found by BuildKit": "`FROM` names a closed port of loopback",
+    "base not found": f"a repository that is not there; {_REGISTRY}",
+    "base with another digest": f"a tag that was pushed again; {_REGISTRY}",
+    "base with a wrong password": f"{_REGISTRY}, with basic authentication",
+    "base without a login": f"{_REGISTRY}, with basic authentication",
+    "closed port": "`DOCKER_HOST` names a closed port of loopback",
+    "containerd store before 27.5": "a private engine, a real Docker 26.1.5 with `containerd-snapshotter`",
+    "disk full in a pull": f"a private engine with a disk of 4 MB; {_REGISTRY}",
+    "disk full in a step": "a private engine with a disk of 96 MB, filled by the step",
+    "disk full in the build context": "a private engine with a disk of 96 MB, a context of 120 MB",
+    "engine behind ssh": "`DOCKER_HOST=ssh://...`, the SDK without paramiko",
+    "engine dies in a build": "a private engine, SIGKILL while a step runs",
+    "engine dies in a verification": "a private engine, SIGKILL while a container runs",
+    "engine stops in a build": "a private engine, SIGTERM while a step runs, as an upgrade of its package does",
+    "engine too old": "this engine behind a front that says 25.0.9; no engine so old was run",
+    "no engine": "`DOCKER_HOST` names a path where nothing is",
+    "no network in a step": "a step that connects, in a build without network",
+    "no permission": "user 65534 at the socket of this engine",
+    "registry breaks off in a layer": f"{_REGISTRY}, behind a front that closes the connection",
+    "registry never answers": "a port of loopback that accepts and says nothing",
+    "registry not reached": "a closed port of loopback",
+    "stale socket": "a socket whose owner has ended",
+    "time limit of a build": "a limit of 2 s, a step that sleeps",
+    "time limit of a verification": "a limit of 1 s, a check that sleeps",
+}
 # What is another one each time.
 _VARYING = (
     (r"sha256:[0-9a-f]{64}", "sha256:..."),
@@ -51,11 +82,16 @@ class Table:
         if not self.made:
             return
         rows = {**self.rows, **self.made}
-        lines = [f"| {name} | {code} | {told} |" for name, (code, told) in sorted(rows.items(), key=_order)]
+        lines = [
+            f"| {name} | {code} | {told} | {HOW[name]} |"
+            for name, (code, told) in sorted(rows.items(), key=_order)
+            if name in HOW  # a row that no test makes any more goes
+        ]
         head = PATH.read_text(encoding="utf-8").partition("| what goes wrong |")[0]
         head = re.sub(r"Written on .*", f"Written on {dt.date.today()} with Docker {self.engine}.", head)  # noqa: DTZ011 (a day)
         PATH.write_text(
-            head + "| what goes wrong | exit code | what is said |\n| --- | --- | --- |\n" + "\n".join(lines) + "\n",
+            f"{head}| what goes wrong | exit code | what is said | how it was run |\n"
+            "| --- | --- | --- | --- |\n" + "\n".join(lines) + "\n",
             "utf-8",
         )
 

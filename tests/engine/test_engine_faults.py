@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import http.server
 import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import pytest
 from conftest import FACTS, MANIFEST, root_archive
 from private import PrivateEngine, client, private_engine
 from registries import free_port
-from table import Table
+from table import HOW, Table
 
 from builder import buildkit, errors, failure, verify
 from builder.engine import OLDEST_WITH_CONTAINERD_STORE, Engine
@@ -51,8 +53,24 @@ def failed(engine: Engine, text: str, **options: object) -> BuilderError:
 
 
 def everything(engine: Engine) -> tuple[set[str], set[str]]:
-    images = {image["Id"] for image in engine.api.images(all=True)}
+    """Images with their tags, and containers."""
+    images = {f"{image['Id']} {sorted(image['RepoTags'] or [])}" for image in engine.api.images(all=True)}
     return images, {container["Id"] for container in engine.api.containers(all=True)}
+
+
+# The table
+
+
+def test_the_table_has_a_row_for_each_situation_that_a_test_makes_and_no_other() -> None:
+    made = [
+        str(call.args[0].value)
+        for path in Path(__file__).parent.glob("test_*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "told"
+        if isinstance(call.args[0], ast.Constant)
+    ]
+    rows = Table(update=False, engine="").rows
+    assert set(made) == set(HOW) == set(rows), "make engine-table"
 
 
 # No engine to talk to
@@ -74,7 +92,9 @@ def test_a_socket_that_its_engine_left_behind(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_port_that_is_closed(monkeypatch: pytest.MonkeyPatch, told: Table) -> None:
-    told("closed port", unconnected(monkeypatch, f"tcp://127.0.0.1:{free_port()}", errors.EngineAbsentError))
+    error = unconnected(monkeypatch, f"tcp://127.0.0.1:{free_port()}", errors.EngineAbsentError)
+    assert "no engine listens at tcp://127.0.0.1:" in str(error)
+    told("closed port", error)
 
 
 def test_an_engine_behind_ssh_is_reached_by_a_tunnel(monkeypatch: pytest.MonkeyPatch, told: Table) -> None:
@@ -88,30 +108,20 @@ def test_a_user_who_may_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, eng
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(tmp_path / "shut.sock"))
             (tmp_path / "shut.sock").chmod(0)
-            told(
-                "no permission", unconnected(monkeypatch, f"unix://{tmp_path}/shut.sock", errors.EnginePermissionError)
-            )
+            error = unconnected(monkeypatch, f"unix://{tmp_path}/shut.sock", errors.EnginePermissionError)
+        told("no permission", error)
         return
-    monkeypatch.setenv("DOCKER_HOST", engine.address if "://" in engine.address else "unix:///var/run/docker.sock")
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        status = 1
-        with contextlib.suppress(BaseException):
-            os.setgroups([])
-            os.setuid(65534)
-            try:
-                Engine(owner="test")
-            except BuilderError as error:
-                os.write(theirs, json.dumps([type(error).__name__, str(error)]).encode())
-                status = 0
-        os._exit(status)
-    os.close(theirs)
-    assert os.waitpid(child, 0)[1] == 0
-    name, text = json.loads(os.read(ours, 65_536))
-    os.close(ours)
-    assert name == "EnginePermissionError"
-    message, _, hint = text.removeprefix("error: ").partition("\n    hint: ")
+    # Imported before, because that user may not read this checkout either.
+    program = "import os, builder.cli, builder.engine; os.setgroups([]); os.setgid(65534); os.setuid(65534); builder.cli.run()"
+    environment = os.environ | {"HOME": "/", "PYTHONPATH": str(Path(errors.__file__).parents[1])}
+    if "://" in engine.address:
+        environment["DOCKER_HOST"] = engine.address
+    done = subprocess.run(
+        [sys.executable, "-c", program, "engine"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == errors.EnginePermissionError.exit_code, done.stderr
+    message, _, hint = done.stderr.strip().removeprefix("error: ").partition("\n    hint: ")
+    assert message.startswith("this user may not talk to the engine at ")
     told("no permission", errors.EnginePermissionError(errors.Problem(message, hint=hint)))
 
 
@@ -225,6 +235,7 @@ def test_two_builds_of_one_image_at_once_share_its_steps(engine: Engine, tiny: s
     with ThreadPoolExecutor(2) as pool:
         builds = [pool.submit(buildkit.build, engine, text, arguments={}, watch=quiet) for _ in range(2)]
         first, second = (build.result() for build in builds)
+    assert first.image_id == second.image_id
     with (
         engine.container(first.image_id, ["cat", "/once"]) as one,
         engine.container(second.image_id, ["cat", "/once"]) as two,
@@ -271,24 +282,51 @@ def mortal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pr
         yield private, engine
 
 
-def test_an_engine_that_dies_in_a_build(
-    mortal: tuple[PrivateEngine, Engine], monkeypatch: pytest.MonkeyPatch, told: Table
+@pytest.mark.parametrize(("how", "situation"), [("kill", "dies"), ("end", "stops")])
+def test_an_engine_that_goes_away_in_a_build(
+    mortal: tuple[PrivateEngine, Engine], monkeypatch: pytest.MonkeyPatch, told: Table, how: str, situation: str
 ) -> None:
     private, engine = mortal
     text = "FROM tiny:1\nRUN <<'ONE'\necho one\nONE\nRUN <<'TWO'\necho two; sleep 3\nTWO\n"
+    before = everything(engine)
 
-    def kill(event: Event) -> None:
+    def go(event: Event) -> None:
         if event.text == "two":
-            private.kill()
+            getattr(private, how)()
 
-    with pytest.raises(errors.EngineGoneError) as caught:
-        buildkit.build(engine, text, arguments={}, watch=kill)
-    told("engine dies in a build", caught.value)
+    with pytest.raises(errors.EngineGoneError, match="the engine went away during the build") as caught:
+        buildkit.build(engine, text, arguments={}, watch=go)
+    assert "build again: finished steps are in its cache" in str(caught.value)
+    if situation == "dies":
+        told("engine dies in a build", caught.value)
+    else:
+        told("engine stops in a build", caught.value)
+    assert_each_question_is_answered_in_our_words(engine)
     private.start()
     with client(private, monkeypatch) as again:
-        assert again.api.containers(all=True) == []
+        assert everything(again) == before
         built = buildkit.build(again, text, arguments={}, watch=quiet)
     assert [(step.name, step.cached) for step in built.steps] == [("ONE", True), ("TWO", False)]
+
+
+def assert_each_question_is_answered_in_our_words(gone: Engine) -> None:
+    def run() -> None:
+        with gone.container("tiny:1", ["true"]):
+            pytest.fail("it runs")
+
+    questions: list[Callable[[], object]] = [
+        run,
+        gone.remove_leftovers,
+        lambda: gone.config("tiny:1"),
+        lambda: gone.image_id("tiny:1"),
+        lambda: gone.import_root(root_archive(), "tiny:2", []),
+        lambda: gone.labels("tiny:1"),
+        lambda: gone.remove_image("tiny:1"),
+        lambda: gone.tag("tiny:1", "tiny:2"),
+    ]
+    for question in questions:
+        with pytest.raises(errors.EngineGoneError, match="the engine went away"):
+            question()
 
 
 def test_an_engine_that_dies_in_a_verification(
@@ -306,6 +344,7 @@ def test_an_engine_that_dies_in_a_verification(
     with pytest.raises(errors.EngineGoneError) as caught:
         wait()
     killer.join()
+    assert "python -m builder clean" in str(caught.value)
     told("engine dies in a verification", caught.value)
     private.start()
     with client(private, monkeypatch) as again:

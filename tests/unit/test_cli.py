@@ -221,7 +221,7 @@ def test_without_an_engine_the_hint_is_how_to_start_one(project: Project, comman
     told = project.refusal(errors.EngineAbsentError, *command)
     assert told.count("error: ") == 1
     assert "no container engine at unix://" in told
-    assert "hint: `scripts/engine start` starts a private one" in told
+    assert "hint: for a private one: scripts/engine start && export DOCKER_HOST=$(cat .engine/host)" in told
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["check", "--nonsense"], ["verify"]])
