@@ -19,7 +19,7 @@ HOW = {
     "Dockerfile syntax": "`RUNN` in a Dockerfile",
     "base not found by BuildKit": "`FROM` names a closed port of loopback",
     "base not found": f"a repository that is not there; {_REGISTRY}",
-    "base with another digest": f"a tag that was pushed again; {_REGISTRY}",
+    "base with another digest": f"a digest that the tag never had; {_REGISTRY}",
     "base with a wrong password": f"{_REGISTRY}, with basic authentication",
     "base without a login": f"{_REGISTRY}, with basic authentication",
     "closed port": "`DOCKER_HOST` names a closed port of loopback",

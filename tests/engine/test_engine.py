@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 
 import pytest
+from sleepers import within
 
 from builder.engine import OWNER, Engine
 from builder.errors import EngineError
@@ -89,11 +89,9 @@ def test_a_killed_client_leaves_a_container_that_ends_by_itself(engine: Engine, 
     filters = {"label": f"{OWNER}={owner}"}
     (left,) = engine.api.containers(all=True, filters=filters)
     assert left["State"] == "running", "nobody is left to end it"
-    deadline = time.monotonic() + 15
-    while engine.api.inspect_container(left["Id"])["State"]["Running"] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    assert within(15, lambda: not engine.api.inspect_container(left["Id"])["State"]["Running"])
     state = engine.api.inspect_container(left["Id"])["State"]
-    assert (state["Running"], state["ExitCode"]) == (False, 124)
+    assert state["ExitCode"] == 124
     with contextlib.closing(Engine(owner)) as later:
         later.remove_leftovers()
     assert engine.api.containers(all=True, filters=filters) == []

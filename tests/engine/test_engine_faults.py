@@ -20,6 +20,7 @@ import pytest
 from conftest import FACTS, MANIFEST, root_archive
 from private import PrivateEngine, client, private_engine
 from registries import free_port
+from sleepers import sleepers, within
 from table import HOW, Table
 
 from builder import buildkit, errors, failure, verify
@@ -61,7 +62,7 @@ def everything(engine: Engine) -> tuple[set[str], set[str]]:
 # The table
 
 
-def test_the_table_has_a_row_for_each_situation_that_a_test_makes_and_no_other() -> None:
+def test_the_table_has_a_row_for_each_situation_that_a_test_makes_and_no_other(request: pytest.FixtureRequest) -> None:
     made = [
         str(call.args[0].value)
         for path in Path(__file__).parent.glob("test_*.py")
@@ -69,8 +70,9 @@ def test_the_table_has_a_row_for_each_situation_that_a_test_makes_and_no_other()
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "told"
         if isinstance(call.args[0], ast.Constant)
     ]
-    rows = Table(update=False, engine="").rows
-    assert set(made) == set(HOW) == set(rows), "make engine-table"
+    assert set(made) == set(HOW)
+    if not request.config.getoption("--update-golden"):  # they are written when this run ends
+        assert set(Table(update=False, engine="").rows) == set(HOW), "make engine-table"
 
 
 # No engine to talk to
@@ -209,8 +211,8 @@ def test_a_build_that_takes_too_long(engine: Engine, tiny: str, told: Table) -> 
     error = failed(engine, f"FROM {tiny}\nRUN <<'COMPILE'\nsleep {mark}\nCOMPILE\n", time_limit_s=2)
     assert type(error) is errors.TimeLimitError
     assert "the time limit of 2 s was reached; COMPILE had run for " in str(error)
-    assert time.monotonic() - started < 20
-    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in path.read_bytes()]
+    assert time.monotonic() - started < 60, "it was cancelled; nothing else ends it"
+    assert within(1, lambda: not sleepers(mark))
     told("time limit of a build", error)
 
 
