@@ -9,11 +9,14 @@ import secrets
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import docker
+import docker.errors
 import pytest
+import requests.exceptions
+from sleepers import within
 
 from builder.engine import Engine
 
@@ -53,12 +56,15 @@ class PrivateEngine:
         with (self.folder / "log").open("ab") as log:
             command = ["timeout", "1200", "dockerd", *(f"--{name}={value}" for name, value in options.items())]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        for _ in range(300):
-            done = subprocess.run(["docker", "--host", self.address, "version"], capture_output=True, check=False)
-            if done.returncode == 0:
-                return
-            time.sleep(0.1)
-        pytest.fail((self.folder / "log").read_text()[-3000:])
+        if not within(60, self._answers):
+            pytest.fail((self.folder / "log").read_text()[-3000:])
+
+    def _answers(self) -> bool:
+        try:
+            with contextlib.closing(docker.APIClient(self.address, version="auto", timeout=5)) as asked:
+                return bool(asked.ping())
+        except (docker.errors.DockerException, requests.exceptions.RequestException):
+            return False
 
     def kill(self) -> None:
         """End it as a power cut would: it cleans nothing up, and what it had started lives on."""
@@ -102,7 +108,7 @@ def private_engine(folder: Path, *, disk_mb: int | None = None, **settings: obje
         disk_mb: the size of its whole disk; this machine's where None.
         settings: what daemon.json says.
     """
-    if lacking := [name for name in ("dockerd", "docker", "ip", "mount") if not shutil.which(name)]:
+    if lacking := [name for name in ("dockerd", "ip", "mount") if not shutil.which(name)]:
         (pytest.fail if needed else pytest.skip)(f"no private engine without {', '.join(lacking)}")
     if os.getuid():
         (pytest.fail if needed else pytest.skip)("only root may start a private engine")

@@ -28,6 +28,7 @@ from builder.engine import OLDEST_WITH_CONTAINERD_STORE, Engine
 from builder.errors import BuilderError, BuildFailedError
 from builder.trace import Event
 
+pytestmark = pytest.mark.timeout(240)  # an engine in trouble may never answer; where that was is then shown
 BASH = 'SHELL ["/bin/bash", "-c"]'
 
 
