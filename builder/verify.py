@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 FOLDER = "/vime-check"
-PROGRAMS = ("check.py", "imports.py", "seal.py")  # in the order of the proof's digest
+PROGRAMS = ("check.py", "device.py", "imports.py", "seal.py", "trial.py")  # in the order of the proof's digest
 TIME_LIMIT_S = 1800
 
 
@@ -42,11 +42,13 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> V
     Raises:
         VerificationError: where the program did not run to its end. Failed checks are no error here.
     """
-    labels = engine.labels(image_id)
-    wanted = lists.text(lists.checks(manifest, facts))
+    config = engine.config(image_id)
+    targets = (config.get("Labels") or {}).get(f"{render.LABEL}.gpu_targets", "")
+    seen = {"WorkingDir": config.get("WorkingDir"), "Entrypoint": config.get("Entrypoint"), "gpu_targets": targets}
+    wanted = lists.text(lists.checks(manifest, facts, finished=True))
     nonce = secrets.token_hex(16)
     files = {name: (render.PROGRAMS / name).read_bytes() for name in PROGRAMS}
-    files["checks.json"] = wanted.encode()
+    files |= {"checks.json": wanted.encode(), "config.json": json.dumps(seen).encode()}
     command = [
         facts.python.executable,
         f"{FOLDER}/check.py",
@@ -67,8 +69,8 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> V
     proof = _proof(output, nonce, exit_code)
     _assert_fresh(proof, files)
     return Verified(
-        gpu_targets=tuple(filter(None, labels.get(f"{render.LABEL}.gpu_targets", "").split(";"))),
-        pins=labels.get(f"{render.LABEL}.pins", "unknown"),
+        gpu_targets=tuple(filter(None, targets.split(";"))),
+        pins=(config.get("Labels") or {}).get(f"{render.LABEL}.pins", "unknown"),
         checks=tuple(_check(entry) for entry in cast("list[dict[str, object]]", proof["checks"])),
     )
 

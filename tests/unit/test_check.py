@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elves import bundle, elf
 from wheels import Wheel, index
 
 INSIDE = Path(__file__).parents[2] / "builder" / "inside"
@@ -232,7 +233,7 @@ def test_the_result_behind_the_nonce_is_ascii_json_of_this_program_and_this_list
     world.check({"kind": "import", "module": "demo", "under": None})
     line = next(line for line in world.run("run", "--nonce", "abc").stdout.splitlines() if line.startswith("abc"))
     assert line.isascii()
-    programs = b"".join((INSIDE / name).read_bytes() for name in ("check.py", "imports.py", "seal.py"))
+    programs = b"".join((INSIDE / name).read_bytes() for name in ("check.py", "device.py", "imports.py", "seal.py", "trial.py"))
     result = json.loads(line.removeprefix("abc"))
     assert result["program_sha256"] == hashlib.sha256(programs).hexdigest()
     assert result["list_sha256"] == hashlib.sha256(world.list.read_bytes()).hexdigest()
@@ -408,7 +409,6 @@ def in_environment(world: World, python: Path, check: dict[str, Any], **environm
     return found["outcome"], found["detail"]
 
 
-BUNDLE = "__CLANG_OFFLOAD_BUNDLE__ hipv4-amdgcn-amd-amdhsa--gfx942 "
 BREAKS = """
 import os
 if os.environ.get("DEMO") == "no device":
@@ -423,7 +423,7 @@ WHEELS = [
         "demo",
         "0.29.0+rocm714",
         requires=("numpy", "missing-one"),
-        files={"demo/__init__.py": "", "demo/_C.abi3.so": BUNDLE},
+        files={"demo/__init__.py": "", "demo/_C.abi3.so": elf({".hip_fatbin": bundle("gfx942")})},
     ),
     Wheel("numpy", "1.26.4", files={"numpy/__init__.py": ""}),
     Wheel(
