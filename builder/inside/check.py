@@ -49,7 +49,8 @@ class Trials:
     """A process that forks for every request; what it could not load, it has not loaded."""
 
     def __init__(self, python: str, modules: list[str]) -> None:
-        self.command, self.loaded, self.refused = [python, str(Path(__file__).with_name("trial.py"))], modules, set()
+        self.command, self.loaded = [python, str(Path(__file__).with_name("trial.py"))], modules
+        self.refused = set[str]()
         self.start()
 
     def start(self) -> None:
@@ -72,7 +73,7 @@ class Trials:
         watch = threading.Timer(limit_s, self.end)
         watch.start()
         try:
-            return dict(json.loads(self.process.stdout.readline()))
+            return dict(json.loads(self.process.stdout.readline() if self.process.stdout else ""))
         except (ValueError, TypeError):
             return None
         finally:
@@ -270,21 +271,18 @@ def env_read(_: World, check: dict[str, Any]) -> str:
     """Variables age: RAY_... has to stand in the source of the installed ray, VLLM_... in that of vllm."""
     read, idle = [], []
     for name in check["variables"]:
-        dist = next(iter(metadata.distributions(name=name.partition("_")[0])), None)
-        files = [Path(str(dist.locate_file(path))) for path in dist.files or []] if dist else []
-        files.sort(key=lambda path: path.suffix != ".py")  # the large ones last
-        reader = next((path for path in files if path.suffix in (".py", ".so") and name.encode() in _bytes(path)), None)
-        read += [f"{name}: {reader}"] if reader else []
-        idle += [f"{name}: {dist.metadata['Name']} {dist.version} has no such name"] if files and not reader else []
+        for dist in metadata.distributions(name=name.partition("_")[0]):
+            files = [Path(str(dist.locate_file(path))) for path in dist.files or [] if path.suffix in (".py", ".so")]
+            files.sort(key=lambda path: path.suffix != ".py")  # the large ones last
+            if reader := next((path for path in files if path.is_file() and name.encode() in path.read_bytes()), None):
+                read.append(f"{name}: {reader}")
+            elif files:
+                idle.append(f"{name}: {dist.metadata['Name']} {dist.version} has no such name")
     if idle:
         raise Failed("\n".join(idle))
     if not read:
         raise CouldNotRun("no variable begins with the name of an installed distribution")
     return "\n".join(read)
-
-
-def _bytes(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
 
 
 def config(world: World, check: dict[str, Any]) -> str:
@@ -363,7 +361,7 @@ def _distribution(world: World, source: str) -> metadata.Distribution:
 
 
 def one_copy(world: World, check: dict[str, Any]) -> str:
-    """All in one new process, in this order: of a library that is there twice, one half does not see the other's state."""
+    """All in one new process, in this order: the state of one copy is not seen by who uses the other."""
     compiled = [name for source in check["sources"] for name in _compiled(_distribution(world, source))]
     names: list[Name] = [(name, None) for name in dict.fromkeys([*check["modules"], *compiled])]
     said = world.bare.ask(names)

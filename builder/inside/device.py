@@ -12,7 +12,8 @@ from pathlib import Path
 from pip._vendor import msgpack
 
 FATBIN, ARCHIVES = ".hip_fatbin", ".rocm_kpack_ref"  # sections of an ELF file
-BUNDLE, COMPRESSED, ARCHIVE = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"KPAK"
+BUNDLE, ARCHIVE = b"__CLANG_OFFLOAD_BUNDLE__", b"KPAK"
+MAGIC = re.compile(BUNDLE + rb"|CCOB")
 TARGET = re.compile(rb"hip(?:v4)?-amdgcn-amd-amdhsa-[^-]*-(gfx[0-9a-f]+)(?::.*)?")
 # What follows magic, version and method of a compressed bundle: its size (not in version 1), the size before, a hash.
 HEADERS = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}
@@ -37,10 +38,7 @@ def targets(path: Path) -> set[str]:
     found = set[str]()
     try:
         for title, content in sections(path.read_bytes()):
-            if title == ARCHIVES:
-                found |= archived(path, content)
-            else:
-                found |= bundled(content).union(*map(bundled, decompressed(content)))
+            found |= archived(path, content) if title == ARCHIVES else bundled(content)
     except (struct.error, zlib.error, ValueError, TypeError, KeyError, IndexError) as error:
         raise Torn(f"{type(error).__name__}: {error}") from None
     return found
@@ -60,42 +58,59 @@ def sections(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def bundled(data: bytes) -> set[str]:
-    """The targets of all entries that are not empty."""
-    found = set()
-    for start in (match.end() for match in re.finditer(BUNDLE, data)):
-        (count,), place = struct.unpack_from("<Q", data, start), start + 8
-        for _ in range(count):
-            _, size, length = struct.unpack_from("<QQQ", data, place)
-            if (target := TARGET.fullmatch(data[place + 24:place + 24 + length])) and size:
-                found.add(target[1].decode())
-            place += 24 + length
+    """The targets of a section's bundles, one behind the other; inside of one, its magic may occur again."""
+    found, place = set[str](), 0
+    while match := MAGIC.search(data, place):
+        if match[0] == BUNDLE:
+            new, place = entries(data, match.start())
+        else:
+            content, place = decompressed(data, match.start())
+            new = entries(content, 0)[0] if content else set()
+        found |= new
     return found
 
 
-def decompressed(data: bytes) -> Iterator[bytes]:
-    """What was compressed."""
-    for start in (match.start() for match in re.finditer(COMPRESSED, data)):
-        version, method = struct.unpack_from("<HH", data, start + 4)
-        if version not in HEADERS or method not in (ZLIB, ZSTD):
-            continue  # four letters that mean nothing
-        *size, before, _ = struct.unpack_from(HEADERS[version], data, start + 8)
-        begin, end = start + 8 + struct.calcsize(HEADERS[version]), start + size[0] if size else len(data)
-        content = data[begin:end]
-        yield zlib.decompressobj().decompress(content) if method == ZLIB else unzstd(content, before)
+def entries(data: bytes, start: int) -> tuple[set[str], int]:
+    """The targets of a bundle's entries that are not empty, and where it ends."""
+    found, place = set(), start + len(BUNDLE) + 8
+    (count,), end = struct.unpack_from("<Q", data, place - 8), place
+    for _ in range(count):
+        offset, size, length = struct.unpack_from("<QQQ", data, place)
+        if (target := TARGET.fullmatch(data[place + 24:place + 24 + length])) and size:
+            found.add(target[1].decode())
+        place, end = place + 24 + length, max(end, start + offset + size)
+    return found, end
 
 
-def unzstd(content: bytes, size: int) -> bytes:
+def decompressed(data: bytes, start: int) -> tuple[bytes, int]:
+    """What was compressed, and where that ends; nothing where four letters mean nothing."""
+    version, method = struct.unpack_from("<HH", data, start + 4)
+    if version not in HEADERS or method not in (ZLIB, ZSTD):
+        return b"", start + 4
+    *whole, size, _ = struct.unpack_from(HEADERS[version], data, start + 8)
+    begin, end = start + 8 + struct.calcsize(HEADERS[version]), start + whole[0] if whole else len(data)
+    content, length = (unzip if method == ZLIB else unzstd)(data[begin:end], size)
+    if len(content) != size:
+        raise Torn("a compressed bundle has another size than it says")
+    return content, begin + length
+
+
+def unzip(data: bytes, _: int) -> tuple[bytes, int]:
+    reader = zlib.decompressobj()
+    return reader.decompress(data), len(data) - len(reader.unused_data)
+
+
+def unzstd(data: bytes, size: int) -> tuple[bytes, int]:
     """By the system's own library: Python has none before 3.14."""
     try:
         library = ctypes.CDLL("libzstd.so.1")
     except OSError:
         raise Unreadable("compressed with zstd, and the image has no libzstd.so.1") from None
-    length, target = ctypes.c_size_t, ctypes.create_string_buffer(size)
-    library.ZSTD_decompress.restype = library.ZSTD_findFrameCompressedSize.restype = length
-    frame = library.ZSTD_findFrameCompressedSize(content, length(len(content)))  # padding may follow
-    if frame > len(content) or library.ZSTD_decompress(target, length(size), content, length(frame)) != size:
-        raise Torn("zstd cannot decompress it")
-    return target.raw
+    number, target = ctypes.c_size_t, ctypes.create_string_buffer(size)
+    library.ZSTD_decompress.restype = library.ZSTD_findFrameCompressedSize.restype = number
+    length = min(library.ZSTD_findFrameCompressedSize(data, number(len(data))), len(data))
+    done = library.ZSTD_decompress(target, number(size), data, number(length))
+    return target.raw[:done] if done <= size else b"", length
 
 
 def archived(path: Path, content: bytes) -> set[str]:

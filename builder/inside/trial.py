@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -64,10 +65,8 @@ def answer(names: list[tuple[str, str | None]], limit_s: float) -> dict[str, Any
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     signal.setitimer(signal.ITIMER_REAL, 0)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     texts = []
     for handle in (said, printed):
         with os.fdopen(handle, "rb") as file:

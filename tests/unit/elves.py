@@ -22,7 +22,9 @@ def elf(sections: Mapping[str, bytes], kind: int = PROGRAM_BITS) -> bytes:
         rows += struct.pack("<IIQQQQIIQQ", places[name], type_, 0, 0, start + len(body), len(content), 0, 0, 1, 0)
         body += content
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, start + len(body), 0, 64, 56, 0, 64, len(named), len(named) - 1)
+    header += struct.pack(
+        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, start + len(body), 0, 64, 56, 0, 64, len(named), len(named) - 1
+    )
     return header + body + rows
 
 

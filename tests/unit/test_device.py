@@ -32,11 +32,11 @@ def zstd(content: bytes) -> bytes:
     size = library.ZSTD_compressBound(ctypes.c_size_t(len(content)))
     target = ctypes.create_string_buffer(size)
     done = library.ZSTD_compress(target, ctypes.c_size_t(size), content, ctypes.c_size_t(len(content)), 3)
-    return target.raw[:done]
+    return bytes(target.raw[:done])
 
 
 def compressed(content: bytes, version: int, method: int) -> bytes:
-    packed = [zlib.compress, zstd][method](content)
+    packed = zstd(content) if method else zlib.compress(content)
     layout = {1: "<HHIQ", 2: "<HHIIQ", 3: "<HHQQQ"}[version]
     sizes = [4 + struct.calcsize(layout) + len(packed)] if version > 1 else []
     return b"CCOB" + struct.pack(layout, version, method, *sizes, len(content), 0) + packed
@@ -82,7 +82,9 @@ def test_four_letters_are_no_compressed_bundle(tmp_path: Path) -> None:
     assert fatbin(tmp_path, bundle("gfx942", code=b"..CCOB and more than that follows")) == {"gfx942"}
 
 
-@pytest.mark.parametrize("content", [bundle("gfx942")[:50], compressed(bundle("gfx942"), 3, 1)[:40], compressed(bundle("gfx942"), 2, 0)[:30]])
+@pytest.mark.parametrize(
+    "content", [bundle("gfx942")[:50], compressed(bundle("gfx942"), 3, 1)[:40], compressed(bundle("gfx942"), 2, 0)[:30]]
+)
 def test_what_is_torn_is_said_to_be(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(device.Torn):
         fatbin(tmp_path, content)
@@ -101,7 +103,10 @@ def reference(*paths: str) -> bytes:
 
 def test_the_archives_that_a_library_names_are_read(tmp_path: Path) -> None:
     kernel = {"type": "hsaco", "ordinal": 0, "original_size": 9}
-    archive(tmp_path / "kpack" / "vllm_gfx942.kpack", {"vllm/_C.abi3.so#0": {"gfx942": kernel}, "other.so#0": {"gfx90a": kernel}})
+    archive(
+        tmp_path / "kpack" / "vllm_gfx942.kpack",
+        {"vllm/_C.abi3.so#0": {"gfx942": kernel}, "other.so#0": {"gfx90a": kernel}},
+    )
     archive(tmp_path / "kpack" / "vllm_gfx950.kpack", {"vllm/_C.abi3.so#0": {"gfx950:xnack-": kernel}})
     assert targets(tmp_path, reference("kpack/vllm_@GFXARCH@.kpack")) == {"gfx942", "gfx950"}
     assert targets(tmp_path, reference("kpack/vllm_gfx942.kpack")) == {"gfx942"}
