@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
@@ -185,14 +186,18 @@ def image(
 
 @main.command()
 @click.argument("tag")
-def verify(tag: str) -> None:
+@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@click.option("--strict", is_flag=True, help="What could not run is a failure.")
+def verify(tag: str, file: Path | None, strict: bool) -> None:  # noqa: FBT001
     """Run the checks of the image TAG in a container of it.
 
-    Example: python -m builder verify vime:rocm7.14-gfx942
+    Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
     """
     from builder import verify as verifying  # noqa: PLC0415
-    from builder.report import Report  # noqa: PLC0415
+    from builder.report import Report, assert_format  # noqa: PLC0415
 
+    if file:
+        assert_format(file)
     engine = _engine()
     image_id = engine.image_id(tag)
     if image_id is None:
@@ -202,17 +207,18 @@ def verify(tag: str) -> None:
         raise UsageError(Problem(f"{tag!r} is none of our images: it has no label {rendering.LABEL}.image"))
     manifest, facts = load(name)
     verified = verifying.verify(engine, image_id, manifest, facts)
-    _show(
-        Report(
-            image=name,
-            image_id=image_id,
-            tag=tag,
-            gpu_targets=verified.gpu_targets,
-            pins=verified.pins,
-            arguments={},
-            checks=verified.checks,
-        )
+    report = Report(
+        image=name,
+        image_id=image_id,
+        tag=tag,
+        gpu_targets=verified.gpu_targets,
+        pins=verified.pins,
+        arguments={},
+        checks=verified.checks,
     )
+    if file:
+        write_atomically(file, report.as_file(file))
+    _show(report, strict=strict)
 
 
 @main.command("engine")
@@ -251,7 +257,7 @@ def _build(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Repo
     return report
 
 
-def _show(report: Report, *, as_json: bool = False) -> None:
+def _show(report: Report, *, as_json: bool = False, strict: bool = False) -> None:
     if as_json:
         click.echo(json.dumps(json.loads(report.json())))
     else:
@@ -261,6 +267,11 @@ def _show(report: Report, *, as_json: bool = False) -> None:
     if not report.passed:
         failed = report.count("failed")
         raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
+    if strict and not report.passed_strictly:
+        untried = report.count("could not run")
+        raise VerificationError(
+            Problem(f"{untried} of {len(report.checks)} checks could not run, and --strict is given")
+        )
 
 
 def run() -> NoReturn:

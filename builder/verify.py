@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from builder import lists, render
 from builder.errors import Problem, VerificationError
-from builder.report import Check, Outcome
+from builder.report import OUTCOMES, Check, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,8 +92,11 @@ def _assert_fresh(proof: Mapping[str, object], files: Mapping[str, bytes]) -> No
     if proof.get("program_sha256") != program or proof.get("list_sha256") != wanted:
         raise _did_not_run("the result belongs to another program or another list", "")
     names = [entry["name"] for entry in json.loads(files["checks.json"])["checks"]]
-    if [entry.get("name") for entry in cast("list[dict[str, object]]", proof.get("checks", []))] != names:
+    found = cast("list[dict[str, object]]", proof.get("checks", []))
+    if [entry.get("name") for entry in found] != names or not names:
         raise _did_not_run("the result does not name the checks of the list", "")
+    if strange := [str(entry.get("outcome")) for entry in found if entry.get("outcome") not in OUTCOMES]:
+        raise _did_not_run(f"its result has an outcome {strange[0]!r}", "")
 
 
 def _check(entry: Mapping[str, object]) -> Check:
