@@ -165,7 +165,8 @@ def _windows(manifest: Manifest, source: Source) -> Iterator[Entry]:
     key = f"sources.{source.name}"
     # A patch that another source brings may import from there.
     by_patches = [patch.source for patch in source.patches if patch.source]
-    for provider in dict.fromkeys([*source.imports_from, *by_patches]):
+    providers = list(dict.fromkeys([*source.imports_from, *by_patches]))
+    for provider in providers:
         yield {
             "name": f"{provider} has every name that {source.name} imports from it",
             "kind": "api_window",
@@ -174,6 +175,7 @@ def _windows(manifest: Manifest, source: Source) -> Iterator[Entry]:
             "provider": provider,
             "packages": list(manifest.sources[provider].packages),
             "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},
+            "last": provider == providers[-1],
             "hint": f"change {key}.commit or sources.{provider}.commit, or waive the file in {key}.unused",
         }
 

@@ -33,6 +33,7 @@ class Check:
     detail: str
     hint: str
     seconds: float
+    notes: tuple[str, ...] = ()  # what passed, and still wants to be seen: waivers, alternatives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Report:
                 case.result = [junitparser.Skipped(first, check.kind)]
                 case.result[0].text = detail
             else:
-                case.system_out = detail
+                case.system_out = "\n".join([detail, *map(_printable, check.notes)])
             suite.add_testcase(case)
         xml = junitparser.JUnitXml(self.image)
         xml.add_testsuite(suite)
@@ -118,7 +119,11 @@ class Report:
                 hint = f"\nhint: {check.hint}" if check.outcome == FAILED and check.hint else ""
                 lines.append(f"| {check.outcome} | {_cell(check.name)} | {_cell(check.detail + hint)} |")
             lines.append("")
-        passed = [f"- {_cell(check.name)}" for check in self.checks if check.outcome == PASSED]
+        passed = [
+            "<br>".join([f"- {_cell(check.name)}", *map(_cell, check.notes)])
+            for check in self.checks
+            if check.outcome == PASSED
+        ]
         lines += ["<details>", f"<summary>{len(passed)} passed</summary>", "", *passed, "", "</details>"]
         return "\n".join(lines) + "\n"
 
@@ -142,8 +147,8 @@ class Report:
     def _rows(self) -> Iterator[str]:
         for check in self._sorted():
             yield f"  {_MARK[check.outcome]:<14} {check.name}  ({check.seconds:.1f} s)"
-            if check.outcome != PASSED:
-                yield from (f"  {'':<14}   {line}" for line in check.detail.splitlines())
+            lines = check.notes if check.outcome == PASSED else check.detail.splitlines()
+            yield from (f"  {'':<14}   {line}" for line in lines)
             if check.outcome == FAILED and check.hint:
                 yield f"  {'':<14}   hint: {check.hint}"
 

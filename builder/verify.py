@@ -107,6 +107,7 @@ def _check(entry: Mapping[str, object]) -> Check:
         detail=str(entry["detail"]),
         hint=str(entry["hint"]),
         seconds=float(cast("float", entry["seconds"])),
+        notes=tuple(map(str, cast("list[str]", entry["notes"]))),
     )
 
 

@@ -109,6 +109,8 @@ class World:
 
     def __init__(self, root: Path, python: str, listing: Path, modules: list[str]) -> None:
         self.root, self.python, self.listing, self.modules = root, python, listing, modules
+        self.notes: list[str] = []  # of the check that runs: what passed, and still wants to be seen
+        self.idle: dict[str, set[str]] = {}  # of each consumer, the waivers that no window needed so far
 
     def read(self, name: str) -> Any:
         return json.loads((self.root / name).read_text("utf-8"))
@@ -242,8 +244,8 @@ def pip_check(world: World, check: dict[str, Any]) -> str:
     if new := [line for line in lines if line not in known and found[line] not in waived]:
         keys = [f" (key: pip_check.{'.'.join(found[line])})" if all(found[line]) else "" for line in new]
         raise Failed("\n".join(map("".join, zip(new, keys, strict=True))))
-    idle = sorted(f"{who}: {what}" for who, what in waived - set(found.values()))
-    return f"{len(lines)} lines, all known" + (f"; waived and not there: {', '.join(idle)}" if idle else "")
+    world.notes += [f"waives nothing: pip_check.{who}.{what}" for who, what in sorted(waived - set(found.values()))]
+    return f"{len(lines)} lines, all known"
 
 
 def _pair(line: str) -> tuple[str, str]:
@@ -419,7 +421,10 @@ def api_window(world: World, check: dict[str, Any]) -> str:
     if untried := [f"{module}.{name}: {tried[module, name]['error']}" for module, name in sorted(names, key=str)
                    if "error" in tried[module, name]]:
         raise CouldNotRun("\n".join(["found in the source, but its import asks for a device:", *untried]))
-    return "\n".join([f"{len(names)} names", *window.notes])
+    world.notes += window.notes
+    idle = world.idle[check["consumer"]] = world.idle.get(check["consumer"], set(check["unused"])) & window.idle
+    world.notes += [f"waives nothing: {pattern}" for pattern in sorted(idle) if check["last"]]
+    return f"{len(names)} names"
 
 
 def _import_roots(package: str) -> list[Path]:
@@ -440,6 +445,7 @@ KINDS = {
 def outcome(world: World, check: dict[str, Any]) -> dict[str, Any]:
     """Run one check; whatever happens in it is its own outcome."""
     started, found, detail = time.monotonic(), PASSED, ""
+    world.notes = []
     try:
         if check["kind"] not in KINDS:
             raise Failed(f"no such kind of check: {check['kind']!r}")  # noqa: TRY301 - an outcome like the others
@@ -450,9 +456,9 @@ def outcome(world: World, check: dict[str, Any]) -> dict[str, Any]:
         found, detail = COULD_NOT_RUN, str(reason)
     except Exception as error:  # noqa: BLE001 - a check that breaks has failed, the others go on
         found, detail = FAILED, f"{type(error).__name__}: {error}"
-    detail = detail.encode(errors="backslashreplace").decode()  # what a library says need not be text
+    detail, *notes = [text.encode(errors="backslashreplace").decode() for text in (detail, *world.notes)]
     return {**{key: check.get(key) for key in ("name", "kind", "hint")}, "outcome": found, "detail": detail,
-            "seconds": round(time.monotonic() - started, 3)}
+            "notes": notes, "seconds": round(time.monotonic() - started, 3)}
 
 
 def digests(listing: Path) -> dict[str, str]:
@@ -484,7 +490,7 @@ def run(listing: Path, root: Path, nonce: str | None, output: Path | None) -> in
     result = {"schema": 1, **digests(listing), "nonce": nonce, "counts": counts, "checks": checks}
     print("checks: {passed} passed, {failed} failed, {could_not_run} could not run".format(**counts))
     for check in checks:
-        shown = [] if check["outcome"] == PASSED else check["detail"].splitlines()
+        shown = check["notes"] if check["outcome"] == PASSED else check["detail"].splitlines()
         shown += [f"hint: {check['hint']}"] if check["outcome"] == FAILED else []
         print(f"{check['outcome']:<14}{check['name']}", *shown, sep=f"\n{'':<16}")
     if nonce:

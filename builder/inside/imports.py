@@ -57,10 +57,11 @@ class Window:
     unknown: list[Use] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    idle: set[str] = field(default_factory=set)  # the waivers that this window did not need
 
     def add(self, other: Window) -> None:
-        for name, mine in vars(self).items():
-            mine.extend(vars(other)[name])
+        for name in ("used", "unknown", "missing", "notes"):
+            vars(self)[name].extend(vars(other)[name])
 
     def names(self) -> list[str]:
         return sorted({str(use) for use in [*self.used, *self.unknown]})
@@ -363,7 +364,7 @@ def imported_at_top(scanners: Mapping[str, Scanner], waived: set[str]) -> dict[s
 def window(folders: list[Path], packages: list[str], roots: list[Path], unused: Mapping[str, str],
            failing: Mapping[Origin, str] | None = None) -> Window:
     """Compare everything that some folders of a checkout import with what stands under the provider's roots."""
-    provider, found, idle = Provider(roots, packages, failing or {}), Window(), set(unused)
+    provider, found = Provider(roots, packages, failing or {}), Window(idle=set(unused))
     scanners: dict[str, Scanner] = {}
     for path, parent in [(path, folder.parent) for folder in folders for path in python_files(folder)]:
         file = str(path.relative_to(parent))
@@ -377,15 +378,14 @@ def window(folders: list[Path], packages: list[str], roots: list[Path], unused: 
     for file, scanner in scanners.items():
         provider.done_without = set()
         part = provider.all(scanner.needs)
-        idle -= set(waivers[file]) if part.missing else set()
+        found.idle -= set(waivers[file]) if part.missing else set()
         if waivers[file] and file not in reached:
             part = Window(notes=[f"waived ({unused[waivers[file][0]]}): {line}" for line in part.missing])
         elif waivers[file] and part.missing:
             why = f"{reached[file]} imports it at its top"
             found.missing.append(f"unused {waivers[file][0]} cannot waive {file}: {why}")
         found.add(part)
-    idle_notes = [f"waives nothing: unused {pattern}" for pattern in sorted(idle)]
-    found.missing, found.notes = [*dict.fromkeys(found.missing)], [*dict.fromkeys(found.notes), *idle_notes]
+    found.missing, found.notes = [*dict.fromkeys(found.missing)], [*dict.fromkeys(found.notes)]
     return found
 
 

@@ -318,6 +318,7 @@ WINDOW = {
     "provider": "prov",
     "packages": ["prov"],
     "unused": {},
+    "last": True,
 }
 
 
@@ -362,8 +363,9 @@ def test_a_device_that_is_not_there_hides_no_other_failure(world: World) -> None
 def test_where_an_import_fails_its_alternative_is_taken_and_tried(world: World) -> None:
     consumer = "try:\n    from prov.a import X\nexcept ImportError:\n    from prov.b import X\n"
     outcome, detail = api(world, consumer, a="import nothing_such\nX = 1", b="X = 1")
-    assert outcome == "passed"
-    assert "alternative taken: prov.b.X, for want of: prov.a.X" in detail
+    assert (outcome, detail) == ("passed", "1 names")
+    (found,) = json.loads(world.result.read_text())["checks"]
+    assert found["notes"][0].startswith("alternative taken: prov.b.X, for want of: prov.a.X")
     assert api(world, consumer, a="import nothing_such\nX = 1", b="raise ImportError\nX = 1")[0] == "failed"
 
 
@@ -375,6 +377,19 @@ def test_an_optional_import_may_fail(world: World) -> None:
 
 def test_what_a_waived_file_takes_is_not_tried(world: World) -> None:
     assert api(world, "import prov.a", {"app/*": "opt-in"}, a="import nothing_such")[0] == "passed"
+
+
+def test_a_waiver_is_idle_when_no_window_of_its_consumer_needs_it(world: World) -> None:
+    for name, text in {"one": "", "two": "X = 1"}.items():
+        module(world, f"{name}/__init__.py", text)
+    for name, text in {"a": "from one import X", "b": "from two import X"}.items():
+        module(world, f"../checkout/app/{name}.py", text)
+    world.write("sources/app.json", {"checkout": str(world.root.parent / "checkout")})
+    unused = {"app/a.py": "opt-in", "app/b.py": "opt-in"}
+    windows = [{**WINDOW, "packages": [name], "unused": unused, "last": name == "two"} for name in ("one", "two")]
+    first, second = world.check(*windows)
+    assert [note.partition(":")[0] for note in first["notes"]] == ["waived (opt-in)"]
+    assert second["notes"] == ["waives nothing: app/b.py"]
 
 
 def test_a_name_that_a_module_makes_on_demand_is_confirmed(world: World) -> None:
@@ -500,7 +515,9 @@ def test_a_new_line_of_pip_check_fails_and_a_waived_one_passes(world: World, pyt
     detail = f"{line} (key: pip_check.demo.missing-one)"
     assert in_environment(world, python, {"kind": "pip_check", "waived": {}}) == ("failed", detail)
     waived = {"kind": "pip_check", "waived": {"demo": {"missing_one": "why"}, "other": {"idle": "why"}}}
-    assert in_environment(world, python, waived) == ("passed", "1 lines, all known; waived and not there: other: idle")
+    assert in_environment(world, python, waived) == ("passed", "1 lines, all known")
+    (found,) = json.loads(world.result.read_text())["checks"]
+    assert found["notes"] == ["waives nothing: pip_check.other.idle"]
 
 
 def test_a_line_that_the_base_has_passes(world: World, python: Path) -> None:
