@@ -7,7 +7,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -60,13 +59,16 @@ class Trials:
             self.process = subprocess.Popen([*self.command, *self.loaded], cwd="/", env=environment, text=True,
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                             start_new_session=True)
-            answers = (self.line(TIME_LIMIT_S) for _ in self.loaded)
-            good = len(list(itertools.takewhile(lambda said: said and said["problem"] is None, answers)))
-            if good == len(self.loaded):
+            self.known: dict[str, dict[str, Any]] = {}
+            for module in self.loaded:
+                said = self.line(TIME_LIMIT_S)
+                if not said or said["problem"]:
+                    break
+                self.known[module] = said
+            else:
                 return
             self.end()
-            self.refused.add(self.loaded[good])
-            self.loaded = self.loaded[:good] + self.loaded[good + 1:]
+            self.refused.add(self.loaded.pop(len(self.known)))
 
     def line(self, limit_s: float) -> dict[str, Any] | None:
         """What the process says next, if it does in time."""
@@ -145,8 +147,9 @@ class World:
 
     def take(self, names: list[Name]) -> list[dict[str, Any]]:
         """What became of importing each module and taking the name from it."""
-        quick = [name for name in names if name[0] not in self.warm.refused]
-        found = dict(zip(quick, self.warm.take(quick), strict=True))
+        found = {name: self.warm.known[name[0]] for name in names if name[0] in self.warm.known and not name[1]}
+        quick = [name for name in names if name not in found and name[0] not in self.warm.refused]
+        found |= zip(quick, self.warm.take(quick), strict=True)
         # A fork may fail for the fork's sake: what counts is a process without a past.
         again = [name for name in names if "error" in found.get(name, {"error": ""})]
         found |= zip(again, self.bare.take(again), strict=True)

@@ -67,10 +67,10 @@ class Window:
         return sorted({str(use) for use in [*self.used, *self.unknown]})
 
 
-def parse(path: Path) -> ast.Module:
+def parse(text: bytes) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an odd escape in somebody's string
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(text)
     if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body):
         for node in ast.walk(tree):  # annotations that nobody evaluates
             for key in {"annotation", "returns"} & vars(node).keys():
@@ -169,8 +169,12 @@ class Scanner(ast.NodeVisitor):
         self.generic_visit(inner)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if ast.unparse(node.func).endswith("import_module") and node.args and isinstance(node.args[0], ast.Constant):
-            self.add(str(node.args[0].value), None, node.lineno)
+        if re.search(r"\bimport_module$", ast.unparse(node.func)):
+            places = [*node.args, *(keyword.value for keyword in node.keywords)]
+            name, *package = [str(place.value) if isinstance(place, ast.Constant) else "" for place in places] or [""]
+            start, level = (package or [""])[0].split("."), len(name) - len(name.lstrip("."))
+            parts = start[: len(start) + 1 - level] if level else []
+            self.add(".".join(filter(None, [*parts, name.lstrip(".")])), None, node.lineno)
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
@@ -268,7 +272,7 @@ class Provider:
         """What a file defines, its __all__ where that can be read, and whether it may have more."""
         text = path.read_bytes()
         try:
-            tree = parse(path)
+            tree = parse(text)
         except (SyntaxError, ValueError):
             return {}, None, True  # perhaps of a newer Python than this one
         origins = definitions(tree, module if path.name == "__init__.py" else module.rpartition(".")[0])
@@ -306,7 +310,8 @@ class Provider:
 
     def all(self, needs: list[Use | Choice]) -> Window:
         found, lacking = Window(), set[str]()
-        for need in needs:
+        # Attributes last: what is imported, and may not be there, may stand below them.
+        for need in sorted(needs, key=lambda need: isinstance(need, Use) and need.attribute):
             if isinstance(need, Use) and need.attribute and str(need).startswith(tuple(self.done_without)):
                 continue
             part = self.choose(need) if isinstance(need, Choice) else self.look(need)
@@ -367,10 +372,12 @@ def window(folders: list[Path], packages: list[str], roots: list[Path], unused: 
     provider, found = Provider(roots, packages, failing or {}), Window(idle=set(unused))
     scanners: dict[str, Scanner] = {}
     for path, parent in [(path, folder.parent) for folder in folders for path in python_files(folder)]:
-        file = str(path.relative_to(parent))
+        file, text = str(path.relative_to(parent)), path.read_bytes()
+        if not unused and not any(package.encode() in text for package in packages):
+            continue  # only waivers ask what else a file imports
         scanners[file] = Scanner(file, packages)
         try:
-            scanners[file].visit(parse(path))
+            scanners[file].visit(parse(text))
         except (SyntaxError, ValueError) as error:
             found.missing.append(f"{file} cannot be read: {error}")
     waivers = {file: [pattern for pattern in unused if fnmatchcase(file, pattern)] for file in scanners}

@@ -48,7 +48,6 @@ def answer(names: list[tuple[str, str | None]], limit_s: float) -> dict[str, Any
     child, late = os.fork(), threading.Event()
     if not child:
         os.setpgid(0, 0)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
         try:
@@ -78,17 +77,18 @@ def answer(names: list[tuple[str, str | None]], limit_s: float) -> dict[str, Any
 
 
 def main() -> None:
-    say = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what modules print stays apart from what is said
+    asked, say = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what modules read and print stays apart from what is asked and said
     sys.path[:] = [place for place in sys.path[1:] if place]  # not this folder: none of its names is a module here
     for module in sys.argv[1:]:
         found = take(module, None)
         threads = threading.active_count() - 1
         problem = found.get("error") or (threads and f"it leaves {threads} threads running")
-        print(json.dumps({"loaded": module, "problem": problem or None}), file=say, flush=True)
+        print(json.dumps({"problem": problem or None, **found}), file=say, flush=True)
         if problem:
             sys.exit(1)  # a second try of a failed import, or a fork beside threads, would prove nothing
-    for line in sys.stdin:
+    for line in asked:
         request = json.loads(line)
         print(json.dumps(answer(request["names"], request["limit_s"])), file=say, flush=True)
 

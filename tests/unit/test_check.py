@@ -148,6 +148,56 @@ def test_what_an_import_leaves_running_ends_with_its_time(
     assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
+def test_a_module_is_loaded_once_for_all_checks(world: World, tmp_path: Path) -> None:
+    count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n"
+    module(world, "torch/__init__.py", f"{count}__version__ = '2.12.0'\nfrom torch import version")
+    module(world, "torch/version.py", "hip, cuda = '7.14', None")
+    module(world, "demo.py", "import torch")
+    module(world, "demo2.py", "import torch")
+    names = [{"kind": "import", "module": name, "under": None} for name in ("torch", "demo", "demo2")]
+    found = world.check({"kind": "torch_rocm"}, *names)
+    assert [check["outcome"] for check in found] == ["passed"] * 4
+    assert (tmp_path / "count").read_text() == "x"
+
+
+def test_what_loads_only_alone_passes(world: World) -> None:
+    """A fork may fail for the fork's sake: the outcome is that of a process without a past."""
+    module(world, "first.py", "")
+    module(world, "lonely/__init__.py", "")
+    module(world, "lonely/part.py", "import sys\nif 'first' in sys.modules: raise ImportError('not beside first')")
+    module(world, "../checkout/app/main.py", "import lonely.part")
+    world.write("sources/app.json", {"checkout": str(world.root.parent / "checkout")})
+    first = {"kind": "import", "module": "first", "under": None}
+    found = world.check(first, {**WINDOW, "packages": ["lonely"]})
+    assert [check["outcome"] for check in found] == ["passed", "passed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "passed"),
+        ("import sys; assert sys.stdin.read() == ''", "passed"),
+        ('import os; os.write(1, b\'{"problem": null}\\n{"found": []}\\n\')', "passed"),
+        ("import subprocess; subprocess.Popen(['sleep', '60'])", "passed"),
+        ("import sys; sys.exit('no')", "failed"),
+        ("import os; os.close(1); os.close(2)", "passed"),
+    ],
+    ids=[
+        "leaves a thread",
+        "reads its input",
+        "writes answers",
+        "leaves a process",
+        "exits",
+        "closes",
+    ],
+)
+def test_whatever_a_module_does_costs_no_other_check(world: World, text: str, outcome: str) -> None:
+    module(world, "demo.py", text)
+    module(world, "after.py", "")
+    names = [{"kind": "import", "module": name, "under": None} for name in ("json", "demo", "after")]
+    assert [check["outcome"] for check in world.check(*names)] == ["passed", outcome, "passed"]
+
+
 def test_a_part_of_a_namespace_package_elsewhere_fails(world: World, tmp_path: Path) -> None:
     module(world, "space/one.py", "")
     check = {"kind": "import", "module": "space", "under": str(world.modules)}
@@ -290,6 +340,20 @@ def test_a_source_changed_after_its_patches_fails_with_the_file(world: World, ch
 def test_a_file_that_is_in_no_commit_fails(world: World, checkout: Path) -> None:
     (checkout / "extra.py").write_text("")
     assert world.outcome(SOURCE) == ("failed", "files that are in no commit: extra.py")
+
+
+def test_what_a_patch_creates_belongs_to_the_source_as_long_as_it_is_the_patch_s(
+    world: World, checkout: Path, tmp_path: Path
+) -> None:
+    lines = "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+n = 1\n"
+    (tmp_path / "new.patch").write_text(f"diff --git a/new.py b/new.py\nnew file mode 100644\n{lines}")
+    git(checkout, "apply", str(tmp_path / "new.patch"))
+    assert world.outcome(SOURCE)[0] == "failed"
+    record = json.loads((world.root / "sources/demo.json").read_text())
+    world.write("sources/demo.json", {**record, "patches": [{"path": str(tmp_path / "new.patch"), "sha256": ""}]})
+    assert world.outcome(SOURCE)[0] == "passed"
+    (checkout / "new.py").write_text("n = 2\n")
+    assert world.outcome(SOURCE)[0] == "failed"
 
 
 def test_a_source_at_another_commit_fails(world: World, checkout: Path) -> None:
@@ -543,6 +607,67 @@ def test_what_needs_numpy_has_the_outcome_of_its_imports(world: World, python: P
 @pytest.mark.parametrize(("name", "outcome"), [("tilelang", "passed"), ("numpy", "failed")])
 def test_a_distribution_that_was_taken_out_is_absent(world: World, python: Path, name: str, outcome: str) -> None:
     assert in_environment(world, python, {"kind": "absent", "distribution": name})[0] == outcome
+
+
+def test_a_variable_that_its_program_does_not_read_fails(world: World, python: Path) -> None:
+    def outcome(*names: str) -> tuple[str, str]:
+        return in_environment(world, python, {"kind": "env_read", "variables": list(names)})
+
+    assert outcome("BREAKS_DEMO", "HSA_OF_NOBODY") == ("failed", "BREAKS_DEMO: breaks 1.0 has no such name")
+    assert outcome("HSA_OF_NOBODY")[0] == "could not run"
+    (package,) = python.parents[1].glob("lib/*/site-packages/elsewhere")
+    (package / "__init__.py").write_text("NAME = 'ELSEWHERE_DEMO'\n")
+    assert outcome("ELSEWHERE_DEMO", "HSA_OF_NOBODY") == ("passed", f"ELSEWHERE_DEMO: {package / '__init__.py'}")
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "outcome"),
+    [("demo/x", 0o755, "passed"), ("demo/x", 0o644, "failed"), ("demo/y", 0o755, "failed")],
+)
+def test_a_program_of_a_distribution_can_be_executed(
+    world: World, python: Path, file: str, mode: int, outcome: str
+) -> None:
+    (package,) = python.parents[1].glob("lib/*/site-packages/demo")
+    (package / "x").touch()
+    (package / "x").chmod(mode)
+    check = {"kind": "executable", "distribution": "demo", "file": file}
+    assert in_environment(world, python, check)[0] == outcome
+
+
+def test_compiled_modules_are_loaded_and_not_only_their_packages(world: World, python: Path) -> None:
+    world.write("sources/demo.json", {"distribution": "demo"})
+    outcome, detail = in_environment(world, python, {"kind": "loads", "source": "demo"})
+    assert outcome == "failed"
+    assert detail.startswith("demo._C: ImportError: ")
+
+
+def test_two_copies_of_a_library_in_one_process_are_found(world: World, python: Path, tmp_path: Path) -> None:
+    """The copies are this machine's own libz, under another name each."""
+    world.write("sources/demo.json", {"distribution": "elsewhere"})
+    library = Path("/usr/lib/x86_64-linux-gnu/libz.so.1").read_bytes()
+    for number in (1, 2):
+        (tmp_path / f"libdemo.so.{number}").write_bytes(library.replace(b"libz.so.1", b"libz.so.%d" % (number + 6)))
+    (package,) = python.parents[1].glob("lib/*/site-packages/numpy")
+    check: dict[str, Any] = {"kind": "one_copy", "modules": ["numpy"], "sources": []}
+    for numbers, libraries, wanted in (((), ["libdemo"], "could not run"), ((1, 1), ["libdemo"], "passed"),
+                                       ((1, 2), ["libdemo"], "failed"), ((1, 2), ["libother"], "could not run")):  # fmt: skip
+        lines = [f"ctypes.CDLL({str(tmp_path / f'libdemo.so.{number}')!r})" for number in numbers]
+        (package / "__init__.py").write_text("\n".join(["import ctypes", *lines, ""]))
+        assert in_environment(world, python, {**check, "libraries": libraries})[0] == wanted
+    assert in_environment(world, python, {**check, "libraries": ["libdemo"]})[1] == (
+        f"libdemo: {tmp_path}/libdemo.so.1, {tmp_path}/libdemo.so.2"
+    )
+
+
+def test_the_configuration_of_an_image_is_seen_from_outside(world: World) -> None:
+    check = {"kind": "config", "key": "WorkingDir", "value": "/opt/demo", "file": None}
+    assert world.outcome(check)[0] == "could not run"
+    world.write("config.json", {"WorkingDir": "/opt/demo", "gpu_targets": "gfx942"})
+    assert world.outcome(check) == ("passed", "/opt/demo")
+    assert world.outcome({**check, "value": "/"})[0] == "failed"
+    world.write("gpu_targets", "gfx950\n")
+    found = world.outcome({**check, "key": "gpu_targets", "value": None, "file": "gpu_targets"})
+    assert found == ("failed", "gpu_targets of the image is 'gfx942', wanted 'gfx950'")
 
 
 # The proof

@@ -124,6 +124,9 @@ FOUND = [
     "from pkg.core import Engine\nEngine.create().anything",
     "try:\n    from pkg import gone\nexcept ImportError:\n    gone = None\nif gone:\n    gone.anything()",
     "try:\n    from pkg import gone\nexcept ImportError:\n    pass\ndef f():\n    gone.anything()",
+    "def f():\n    gone.anything()\ntry:\n    from pkg import gone\nexcept ImportError:\n    gone = None",
+    "from importlib import import_module\nimport_module('.inner', package='pkg.sub')\nimport_module('..core', 'pkg.sub')",
+    "from importlib import import_module\nimport_module()\nimport_module('.x', package=name)",
     "try:\n    import pkg.gone as m\nexcept ImportError:\n    import pkg.core as m\nm.anything",
     "try:\n    import pkg.gone as g\nexcept ImportError:\n    g = None\nelse:\n    import pkg.core",
     "from importlib import import_module\nname = 'x'\nimport_module(name)\nimport_module('pkg.core')\nimport_module('.core', 'pkg')",
@@ -164,6 +167,7 @@ MISSING = {
     "try:\n    import pkg.gone\nexcept ImportError:\n    pass\ndef f():\n    from pkg.gone import X": "pkg.gone.X",
     "from pkg import Missing\nMissing.one\nMissing.two": "pkg.Missing",
     "from importlib import import_module\nimport_module('pkg.gone')": "pkg.gone",
+    "from importlib import import_module\nimport_module('.gone', 'pkg.sub')": "pkg.sub.gone",
     "from pkg.dangling import X": "pkg.dangling.X",
     "from pkg.of_public import B": "pkg.of_public.B",
     "from pkg.of_plain import _C": "pkg.of_plain._C",
@@ -240,7 +244,7 @@ def test_a_name_whose_import_failed_is_missing_with_the_reason(tmp_path: Path) -
 
 
 def test_a_consumer_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
-    (line,) = window(tmp_path, "def (\n").missing
+    (line,) = window(tmp_path, "from pkg import Engine\ndef (\n").missing
     assert line.startswith("app/main.py cannot be read: ")
 
 
