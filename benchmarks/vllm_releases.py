@@ -18,7 +18,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "unit" / "vllm_releases.json"
-SCANNER = ROOT / "builder" / "inside" / "imports.py"
+SCAN = """
+import json, pathlib, sys
+from builder.inside import imports
+consumer, provider = map(pathlib.Path, sys.argv[1:])
+found = imports.window([consumer], ["vllm"], [provider], {})
+print(json.dumps([*found.missing, *found.notes]))
+"""
 ARGUMENTS = "FrontendArgs, make_arg_parser, validate_parsed_serve_args"
 CONSUMERS = {
     "launchers": f"from vllm.entrypoints.launchers.cli_args import {ARGUMENTS}\n",
@@ -75,12 +81,10 @@ def ask(tree: Path, consumer: str) -> tuple[list[str], float]:
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "vime").mkdir()
         (Path(scratch) / "vime" / "main.py").write_text(consumer)
-        command = [sys.executable, str(SCANNER), "--consumer", f"{scratch}/vime", "--provider", str(tree)]
         started = time.monotonic()
-        done = subprocess.run([*command, "--package", "vllm"], capture_output=True, text=True, check=False)
-    if done.stderr:
-        sys.exit(done.stderr)
-    return [line.strip() for line in done.stdout.splitlines()[1:]], time.monotonic() - started
+        done = subprocess.run([sys.executable, "-c", SCAN, f"{scratch}/vime", tree], stdout=subprocess.PIPE, check=True,
+                              cwd=ROOT)  # fmt: skip
+    return list(json.loads(done.stdout)), time.monotonic() - started
 
 
 def main() -> None:

@@ -277,7 +277,8 @@ def env_read(_: World, check: dict[str, Any]) -> str:
     read, idle = [], []
     for name in check["variables"]:
         for dist in metadata.distributions(name=name.partition("_")[0]):
-            files = [Path(str(dist.locate_file(path))) for path in dist.files or [] if path.suffix in (".py", ".so")]
+            places = [path for path in dist.files or [] if not {"examples", "tests"} & set(path.parts)]
+            files = [Path(str(dist.locate_file(path))) for path in places if path.suffix in (".py", ".so")]
             files.sort(key=lambda path: path.suffix != ".py")  # the large ones last
             if reader := next((path for path in files if path.is_file() and name.encode() in path.read_bytes()), None):
                 read.append(f"{name}: {reader}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import functools
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -394,18 +392,3 @@ def window(folders: list[Path], packages: list[str], roots: list[Path], unused: 
         found.add(part)
     found.missing, found.notes = [*dict.fromkeys(found.missing)], [*dict.fromkeys(found.notes)]
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--consumer", type=Path, required=True, help="a folder of a checkout")
-    parser.add_argument("--provider", type=Path, action="append", required=True, help="a folder that holds the package")
-    parser.add_argument("--package", action="append", required=True)
-    given = parser.parse_args()
-    found = window([given.consumer], given.package, given.provider, {})
-    print(f"{len(found.names())} names, {len(found.missing)} missing", *found.missing, *found.notes, sep="\n  ")
-    sys.exit(1 if found.missing else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -80,7 +80,8 @@ def main() -> None:
     asked, say = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what modules read and print stays apart from what is asked and said
-    sys.path[:] = [place for place in sys.path[1:] if place]  # not this folder: none of its names is a module here
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - none of its names is a module here
+    sys.path[:] = [place for place in sys.path if place not in ("", here)]
     for module in sys.argv[1:]:
         found = take(module, None)
         threads = threading.active_count() - 1
