@@ -202,7 +202,7 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
         "modules": ["amdsmi", "torch", *(module for source in wheels for module in source.modules)],
         "sources": [source.name for source in wheels],
         "libraries": ["libamd_smi", "libamdhip64"],
-        "hint": "forbid the distribution that brings the second copy, or make that a link in `links`",
+        "hint": "of a second copy: forbid the distribution that brings it, or make it a link in `links`",
     }
     if manifest.env:
         yield {
