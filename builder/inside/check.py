@@ -36,6 +36,7 @@ PROGRAMS = ("check.py", "device.py", "imports.py", "seal.py", "trial.py")
 LEFTOVERS = re.compile(r"(^|/)(build|dist|__pycache__|[^/]+\.egg-info)/|\.(so|pyc)$")
 PIP_CHECK = re.compile(r"^(?P<who>\S+) \S+ (requires (?P<missing>[^,\s]+), which|has requirement (?P<unmet>[\w.-]+))")
 
+
 class Failed(Exception):  # noqa: N818 - an outcome, not an error
     """The check ran, and the image is not as promised."""
 
@@ -45,7 +46,7 @@ class CouldNotRun(Exception):  # noqa: N818 - an outcome, not an error
 
 
 class Trials:
-    """A process that forks for every request; what it could not load, it has not loaded."""
+    """A process that forks for every request. It has loaded some modules, once; those that cannot be, it refuses."""
 
     def __init__(self, python: str, modules: list[str]) -> None:
         self.command, self.loaded = [python, str(Path(__file__).with_name("trial.py"))], modules
