@@ -68,6 +68,14 @@ check: $(VENV)/development ## lints, types, manifests, stale files
 	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
 	@$(RUN) check
 
+.PHONY: bench-imports
+bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
+	@$(VENV)/bin/python benchmarks/vllm_releases.py
+
+.PHONY: bench-verify
+bench-verify: $(VENV)/development engine ## what 60 checks cost beside their bare imports (needs a rehearsal)
+	@$(VENV)/bin/python -m benchmarks.bench_verify
+
 .PHONY: golden
 golden: $(VENV)/development ## rewrite the golden files, then show what changed
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_render.py

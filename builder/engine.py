@@ -79,7 +79,11 @@ class Engine:
 
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
-        return dict(self.api.inspect_image(reference)["Config"].get("Labels") or {})  # type: ignore[no-untyped-call]
+        return dict(self.config(reference).get("Labels") or {})
+
+    def config(self, reference: str) -> dict[str, Any]:
+        """How an image starts: `Entrypoint`, `WorkingDir`, `Env`, `Labels`."""
+        return dict(self.api.inspect_image(reference)["Config"])  # type: ignore[no-untyped-call]
 
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from builder.report import Report
 
 
+strict = click.option("--strict", is_flag=True, help="What could not run is a failure, and gets no tag.")
+
+
 def engine() -> Engine:
     """The container engine.
 
@@ -33,7 +36,7 @@ def pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def show(report: Report, *, as_json: bool = False) -> None:
+def show(report: Report, *, as_json: bool = False, strict: bool = False) -> None:
     """Print a report.
 
     Raises:
@@ -48,3 +51,8 @@ def show(report: Report, *, as_json: bool = False) -> None:
     if not report.passed:
         failed = report.count("failed")
         raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
+    if strict and not report.passed_strictly:
+        untried = report.count("could not run")
+        raise VerificationError(
+            Problem(f"{untried} of {len(report.checks)} checks could not run, and --strict is given")
+        )

@@ -82,13 +82,22 @@ def _requirements(source: Source) -> Entry:
     }
 
 
-def checks(manifest: Manifest, facts: Facts) -> Entry:
-    """The one list of checks; it runs in the build, after it, and on a GPU host."""
+def checks(manifest: Manifest, facts: Facts, *, finished: bool = False) -> Entry:
+    """The one list of checks; it runs in the build, after it, and on a GPU host.
+
+    Args:
+        finished: with what only a finished image has, its configuration.
+    """
     return {
         "schema": SCHEMA,
         "image": manifest.name,
         "python": facts.python.executable,
-        "checks": [*_of_the_base(), *_of_the_sources(manifest), *_of_the_whole(manifest)],
+        "checks": [
+            *_of_the_base(),
+            *_of_the_sources(manifest),
+            *_of_the_whole(manifest),
+            *(_of_a_finished(manifest) if finished else ()),
+        ],
     }
 
 
@@ -107,6 +116,13 @@ def _of_the_base() -> Iterator[Entry]:
         "name": "every sealed module has one owner",
         "kind": "owners",
         "hint": "add the second owner to `forbidden`",
+    }
+    yield {
+        "name": "torch_shm_manager can be executed",
+        "kind": "executable",
+        "distribution": "torch",
+        "file": "torch/bin/torch_shm_manager",
+        "hint": "the base's torch lost the permission on its way into a wheel: name it in `executables`",
     }
 
 
@@ -142,17 +158,33 @@ def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
                 "under": source.checkout if source.recipe == "editable" else None,
                 "hint": f"{key}.modules",
             }
-        for provider in source.imports_from:
+        if source.recipe == "wheel":
             yield {
-                "name": f"{provider} has every name that {source.name} imports from it",
-                "kind": "api_window",
-                "consumer": source.name,
-                "folders": list(source.packages),
-                "provider": provider,
-                "packages": list(manifest.sources[provider].packages),
-                "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},
-                "hint": f"change {key}.commit or sources.{provider}.commit, or waive the file in {key}.unused",
+                "name": f"the compiled modules of {source.distribution} load",
+                "kind": "loads",
+                "source": source.name,
+                "hint": f"{key}: what they link to is not what they were built with",
             }
+        yield from _windows(manifest, source)
+
+
+def _windows(manifest: Manifest, source: Source) -> Iterator[Entry]:
+    key = f"sources.{source.name}"
+    # A patch that another source brings may import from there.
+    by_patches = [patch.source for patch in source.patches if patch.source]
+    providers = list(dict.fromkeys([*source.imports_from, *by_patches]))
+    for provider in providers:
+        yield {
+            "name": f"{provider} has every name that {source.name} imports from it",
+            "kind": "api_window",
+            "consumer": source.name,
+            "folders": list(source.packages),
+            "provider": provider,
+            "packages": list(manifest.sources[provider].packages),
+            "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},
+            "last": provider == providers[-1],
+            "hint": f"change {key}.commit or sources.{provider}.commit, or waive the file in {key}.unused",
+        }
 
 
 def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
@@ -170,6 +202,22 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
         "kind": "numpy_users",
         "hint": "constraints.numpy: hold the distribution back with a constraint of its own",
     }
+    wheels = [source for source in manifest.sources.values() if source.recipe == "wheel"]
+    yield {
+        "name": "one process has one copy of each of ROCm's libraries",
+        "kind": "one_copy",
+        "modules": ["amdsmi", "torch", *(module for source in wheels for module in source.modules)],
+        "sources": [source.name for source in wheels],
+        "libraries": ["libamd_smi", "libamdhip64"],
+        "hint": "of a second copy: forbid the distribution that brings it, or make it a link in `links`",
+    }
+    if manifest.env:
+        yield {
+            "name": "every variable is one that its program reads",
+            "kind": "env_read",
+            "variables": list(manifest.env),
+            "hint": "env: the installed version reads another name, or none",
+        }
     for name in _taken_out(manifest):
         yield {
             "name": f"{name} is absent",
@@ -184,6 +232,22 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
             "variable": variable,
             "value": wanted,
             "hint": f"{'forbidden_env or dropped_env' if wanted is None else 'env'}.{variable}",
+        }
+
+
+def _of_a_finished(manifest: Manifest) -> Iterator[Entry]:
+    for title, key, value, file in (
+        ("starts in its working directory", "WorkingDir", manifest.workdir, None),
+        ("starts with its entry point", "Entrypoint", list(manifest.entrypoint), None),
+        ("names the GPU targets that it was built for", "gpu_targets", None, "gpu_targets"),
+    ):
+        yield {
+            "name": f"the image {title}",
+            "kind": "config",
+            "key": key,
+            "value": value,
+            "file": file,
+            "hint": "the image was made from another Dockerfile, or changed after it was built",
         }
 
 

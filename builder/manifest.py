@@ -157,6 +157,7 @@ class Manifest(schema.Written):
     build_tools: Mapping[v.Distribution, BuildTool] = pydantic.Field(default_factory=dict)
     removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
     links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)
+    executables: Mapping[v.AbsolutePath, Reasoned] = pydantic.Field(default_factory=dict)
     sources: Annotated[Mapping[v.SourceName, Source], AtLeastOne]
     env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
     dropped_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)

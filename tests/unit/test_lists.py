@@ -44,7 +44,7 @@ def checks_of(written: Manifest) -> list[dict[str, Any]]:
 
 
 def _checks(written: Manifest) -> Iterator[dict[str, Any]]:
-    found = lists.checks(written, facts_of(written))["checks"]
+    found = lists.checks(written, facts_of(written), finished=True)["checks"]
     assert isinstance(found, Sequence)
     yield from found
 
@@ -58,7 +58,7 @@ def kinds() -> Mapping[str, Any]:
         found = runpy.run_path(str(INSIDE / "check.py"))["KINDS"]
     finally:
         sys.path[:] = before
-        for name in {"imports", "seal"} - known:
+        for name in {"device", "imports", "seal"} - known:
             sys.modules.pop(name, None)
     assert isinstance(found, Mapping)
     return found
