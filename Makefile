@@ -23,6 +23,15 @@ image: engine ## build, verify and tag the image on its real base
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) verify $(TAG)
 
+.PHONY: preflight
+preflight: $(VENV)/runtime ## prove the pins: references, patches, API window (no engine)
+	@$(RUN) preflight $(IMAGE)
+
+.PHONY: bump
+bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference)
+	@$(RUN) bump $(IMAGE) $(foreach pin,vllm=$(VLLM_TAG) vime=$(VIME) megatron=$(MEGATRON) \
+		torch_memory_saver=$(TORCH_MEMORY_SAVER),$(if $(filter-out %=,$(pin)),$(pin)))
+
 .PHONY: run
 run: engine ## a shell in a finished image, with this machine's GPUs (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) run $(TAG)

@@ -44,9 +44,6 @@ _watched = _options(
         "--plain", is_flag=True, help="A line an event, also on a terminal; as with CI, NO_COLOR or TERM=dumb."
     ),
 )
-_json = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
-)
 _refresh = click.option(
     "--refresh", metavar="STEP", help="Run anew from this step on; the compiler's cache and pip's stay."
 )
@@ -58,7 +55,7 @@ _root_image = click.option(
 @click.command()
 @click.argument("name", metavar="IMAGE")
 @_watched
-@_json
+@front.as_json
 @front.strict
 @_refresh
 @_root_image
@@ -99,7 +96,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 @click.command()
 @click.argument("name", metavar="IMAGE")
 @_watched
-@_json
+@front.as_json
 @front.strict
 @_refresh
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")

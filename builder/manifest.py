@@ -209,6 +209,10 @@ class Manifest(schema.Written):
         """The place of a key in the file; of what is not written there, its parent's."""
         return self._document.where(*path)
 
+    def span(self, *path: str | int) -> tuple[int, int]:
+        """Where a scalar's characters begin and end in the file, quotes included."""
+        return self._document.span(*path)
+
     def __eq__(self, other: object) -> bool:
         # Where a value stands is no part of what it says.
         return isinstance(other, Manifest) and (self.name, self.model_dump()) == (

@@ -49,7 +49,7 @@ class Report:
     """One image: what went into it, how it was built, what its checks found."""
 
     image: str
-    image_id: str
+    image_id: str  # empty where no image was built
     tag: str | None  # None until every check has passed
     gpu_targets: tuple[str, ...]
     pins: str  # "as manifest" or "overridden"
@@ -111,7 +111,8 @@ class Report:
 
     def markdown(self) -> str:
         """For a pull request or a job's summary; failures first, what passed folded away."""
-        lines = [f"**{_cell(self.headline)}**", "", f"`{self.tag or 'no tag'}` `{self.image_id}`", ""]
+        lines = [f"**{_cell(self.headline)}**", ""]
+        lines += [f"`{self.tag or 'no tag'}` `{self.image_id}`", ""] if self.image_id else []
         open_ = [check for check in self._sorted() if check.outcome != PASSED]
         if open_:
             lines += ["| outcome | check | why |", "| --- | --- | --- |"]
@@ -201,14 +202,22 @@ def _cell(text: str) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path` whole: a reader sees the old text or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    write_together({path: text.encode()})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace several files, each whole; none, where one of them cannot be written."""
+    temporary: dict[Path, Path] = {}
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            temporary[path] = Path(name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            temporary[path].chmod(0o644)
+        for path, new in temporary.items():
+            new.replace(path)
+    finally:
+        for new in temporary.values():
+            new.unlink(missing_ok=True)

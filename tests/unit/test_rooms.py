@@ -32,15 +32,16 @@ ROOMS = [
         "build",
     ),
     *("terminal", "debugging", "devices", "running", "cleaning"),
-    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front", "build_commands", "image_commands", "cli"),
+    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
+    *("git", "patches", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
-FRONT = {"front", "build_commands", "image_commands", "cli"}
+FRONT = {"front", "build_commands", "image_commands", "pin_commands", "cli"}
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"rootfs"},
+    "subprocess": {"git", "rootfs"},
     "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
