@@ -88,7 +88,8 @@ def test_a_container_goes_unless_its_process_may_still_live(engine: Engine, tiny
         kept = {gone.what: gone.kept for gone in cleaning.clean(engine, images=False, caches=False)}
         assert kept[f"container living-{apart}"] == f"in use by process 1 on {here}"
         for which in ("living", "elsewhere"):
-            engine.api.stop(names[which], timeout=0)
+            engine.api.kill(names[which])
+            engine.api.wait(names[which])
         assert removed(engine) == {f"container living-{apart}", f"container elsewhere-{apart}"}
         assert engine.api.inspect_container(stranger)
     finally:
