@@ -42,7 +42,8 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 @click.argument("tag")
 @click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
 @front.strict
-def verify(tag: str, file: Path | None, strict: bool) -> None:  # noqa: FBT001
+@click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
+def verify(tag: str, file: Path | None, strict: bool, tests: bool) -> None:  # noqa: FBT001
     """Run the checks of the image TAG in a container of it.
 
     Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
@@ -56,7 +57,7 @@ def verify(tag: str, file: Path | None, strict: bool) -> None:  # noqa: FBT001
     name = verifying.made_from(engine, tag)
     manifest, facts = load(name)
     image_id = engine.image_id(tag) or ""
-    verified = verifying.verify(engine, image_id, manifest, facts)
+    verified = verifying.verify(engine, image_id, manifest, facts, tests=tests)
     report = Report(
         image=name,
         image_id=image_id,

@@ -110,6 +110,7 @@ class Source(schema.Written):
     requirements: Requirements | None = None
     patches: tuple[Patch, ...] = ()
     imports_from: tuple[v.SourceName, ...] = ()
+    tests: tuple[v.RelativePath, ...] = ()
     unused: Mapping[v.FileGlob, Reasoned] = pydantic.Field(default_factory=dict)
 
     _name: str = pydantic.PrivateAttr(default="")

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from builder import lists, render
+from builder import checklist, lists, render
 from builder.errors import Problem, TimeLimitError, UsageError, VerificationError
 from builder.report import OUTCOMES, Check, Outcome
 
@@ -51,8 +51,11 @@ def made_from(engine: Engine, tag: str) -> str:
     return name
 
 
-def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> Verified:
+def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts, *, tests: bool = False) -> Verified:
     """Run the manifest's checks in a container of the image, cut off from network and host.
+
+    Args:
+        tests: the sources' own tests too.
 
     Raises:
         VerificationError: where the program did not run to its end. Failed checks are no error here.
@@ -60,7 +63,7 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts) -> V
     config = engine.config(image_id)
     targets = (config.get("Labels") or {}).get(f"{render.LABEL}.gpu_targets", "")
     seen = {"WorkingDir": config.get("WorkingDir"), "Entrypoint": config.get("Entrypoint"), "gpu_targets": targets}
-    wanted = lists.text(lists.checks(manifest, facts, finished=True))
+    wanted = lists.text(checklist.wanted(manifest, facts, finished=True, tests=tests))
     nonce = secrets.token_hex(16)
     files = {name: (render.PROGRAMS / name).read_bytes() for name in PROGRAMS}
     files |= {"checks.json": wanted.encode(), "config.json": json.dumps(seen).encode()}

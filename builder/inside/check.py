@@ -118,10 +118,10 @@ class World:
     def read(self, name: str) -> Any:
         return json.loads((self.root / name).read_text("utf-8"))
 
-    def run(self, *command: str) -> tuple[int, bytes, str]:
-        """Run a program from / that can hang or crash without taking the others along: exit code, output, errors."""
+    def run(self, *command: str, folder: str = "/") -> tuple[int, bytes, str]:
+        """Run a program that can hang or crash without taking the others along: exit code, output, errors."""
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "GIT_OPTIONAL_LOCKS": "0"}
-        with subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        with subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, start_new_session=True) as child:
             try:
                 output, errors = child.communicate(timeout=TIME_LIMIT_S)
@@ -439,11 +439,33 @@ def _import_roots(package: str) -> list[Path]:
     return [Path(place).parent for place in spec.submodule_search_locations or [str(spec.origin)]]
 
 
+def proof(world: World, check: dict[str, Any]) -> str:
+    """A patch's own program ends well where the patch does what it is for."""
+    return _ended_well(*world.run(world.python, "-c", check["program"]))
+
+
+def tests(world: World, check: dict[str, Any]) -> str:
+    """A test file of the source itself, run in its checkout."""
+    if importlib.util.find_spec("pytest") is None:
+        raise CouldNotRun("no pytest is installed")
+    checkout = world.read(f"sources/{check['source']}.json")["checkout"]
+    options = ("-q", "-p", "no:cacheprovider", check["file"])
+    return _ended_well(*world.run(world.python, "-m", "pytest", *options, folder=checkout))
+
+
+def _ended_well(code: int, output: bytes, errors: str) -> str:
+    said = "\n".join([output.decode("utf-8", "replace"), errors]).strip().splitlines()[-20:]
+    if code:
+        found = {"error": "\n".join(said) or f"exit code {code}", "tried": False}
+        raise (CouldNotRun if no_device(found) else Failed)(found["error"])
+    return said[-1] if said else "it does"
+
+
 KINDS = {
     "absent": absent, "api_window": api_window, "config": config, "device_code": device_code, "env": env,
     "env_read": env_read, "executable": executable, "import": import_module, "loads": loads, "numpy_users": numpy_users,
-    "one_copy": one_copy, "owners": owners, "pip_check": pip_check, "seal": seal_holds, "source": source,
-    "torch_rocm": torch_rocm, "version": version,
+    "one_copy": one_copy, "owners": owners, "pip_check": pip_check, "proof": proof, "seal": seal_holds,
+    "source": source, "tests": tests, "torch_rocm": torch_rocm, "version": version,
 }
 
 

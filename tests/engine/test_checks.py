@@ -14,7 +14,7 @@ from pathlib import Path
 import junitparser
 import pytest
 
-from builder import build, buildkit, facts, lists, manifest, rehearsal, render, verify
+from builder import build, buildkit, checklist, facts, lists, manifest, rehearsal, render, verify
 from builder.engine import Engine
 from builder.errors import BuildFailedError, VerificationError
 from builder.report import Check
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 MANIFEST = manifest.load(ROOT / "images" / "rocm7.14.yaml")
 FACTS = facts.of(MANIFEST, ROOT)
 PYTHON, SITE = FACTS.python.executable, FACTS.python.site_packages
+ENGINE = "vime/backends/vllm_utils/vllm_engine.py"
 SEAL = "the seal holds, every sealed file re-hashed"
 ONE_COPY = "one process has one copy of each of ROCm's libraries"
 
@@ -120,6 +121,13 @@ BROKEN = {
         check="vime is what its record says",
         lines=shell("echo >> /opt/vime/README.md"),
         says="files that differ from the commit: README.md",
+    ),
+    "the mask's patch was taken back": Broken(
+        kind="proof",
+        check="vime does what engine-mask.patch is for",
+        lines=shell(f"sed -i 's/    if not hip:/    if hip:/' /opt/vime/{ENGINE}"),
+        says="of 2 GPUs an engine with 1 from 1 on sees 1, not 1,0",
+        along=("vime is what its record says",),  # whose file was changed
     ),
     "a source has a file more": Broken(
         kind="source",
@@ -260,8 +268,34 @@ def test_an_image_that_breaks_one_promise_is_failed_by_its_check(engine: Engine,
     assert set(others) == {broken.check, *broken.along}, others
 
 
+def test_a_source_s_own_tests_run_when_they_are_asked_for(engine: Engine, good: str, tmp_path: Path) -> None:
+    """Without pytest they could not; with it, each file has its outcome."""
+    names = {f"vime's own {path} passes" for path in MANIFEST.sources["vime"].tests}
+    assert names
+    found = {check.name: check for check in verify.verify(engine, good, MANIFEST, FACTS, tests=True).checks}
+    assert {name: found[name].outcome for name in names} == dict.fromkeys(names, "could not run")
+    assert names.isdisjoint(outcomes(engine, good))
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version=3.11"]
+    subprocess.run([*command, f"--dest={tmp_path}", "pytest==9.2.0"], check=True, capture_output=True)
+    broken = "/opt/vime/tests/utils/test_vllm_config.py"
+    lines = (
+        "COPY . /tmp/wheels",
+        *shell(
+            f"{PYTHON} -m pip install --quiet --no-index --find-links /tmp/wheels pytest",
+            f"echo 'assert 0' >> {broken}",
+        ),
+    )
+    text = "\n".join([f"FROM {good}", *lines, ""])
+    image = buildkit.build(engine, text, arguments={}, watch=quiet, context=tmp_path, network="none").image_id
+    found = {check.name: check for check in verify.verify(engine, image, MANIFEST, FACTS, tests=True).checks}
+    outcome = {path.rpartition("_")[2]: found[f"vime's own {path} passes"] for path in MANIFEST.sources["vime"].tests}
+    assert (outcome["engine.py"].outcome, outcome["config.py"].outcome) == ("passed", "failed")
+    assert "1 passed" in outcome["engine.py"].detail
+    assert "assert 0" in outcome["config.py"].detail
+
+
 def test_every_kind_of_check_is_broken_above() -> None:
-    checks = lists.checks(MANIFEST, FACTS, finished=True)["checks"]
+    checks = checklist.wanted(MANIFEST, FACTS, finished=True)["checks"]
     assert isinstance(checks, list)
     assert {check["kind"] for check in checks} == {broken.kind for broken in BROKEN.values()}
 

@@ -15,7 +15,18 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 
 # A room may import only rooms that stand before it.
 ROOMS = [
-    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "project", "lists"),
+    *(
+        "errors",
+        "located_yaml",
+        "vocabulary",
+        "schema",
+        "consistency",
+        "manifest",
+        "facts",
+        "project",
+        "lists",
+        "checklist",
+    ),
     *(
         "dockerfile",
         "steps",
