@@ -23,6 +23,15 @@ image: engine ## build, verify and tag the image on its real base
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) verify $(TAG)
 
+.PHONY: preflight
+preflight: $(VENV)/runtime ## prove the pins: references, patches, API window (no engine)
+	@$(RUN) preflight $(IMAGE)
+
+.PHONY: bump
+bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference)
+	@$(RUN) bump $(IMAGE) $(foreach pin,vllm=$(VLLM_TAG) vime=$(VIME) megatron=$(MEGATRON) \
+		torch_memory_saver=$(TORCH_MEMORY_SAVER),$(if $(filter-out %=,$(pin)),$(pin)))
+
 .PHONY: run
 run: engine ## a shell in a finished image, with this machine's GPUs (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) run $(TAG)
@@ -67,6 +76,14 @@ check: $(VENV)/development ## lints, types, manifests, stale files
 	@$(VENV)/bin/hadolint --config .hadolint.yaml dockerfiles/Dockerfile.*
 	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
 	@$(RUN) check
+
+.PHONY: bench-imports
+bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
+	@$(VENV)/bin/python benchmarks/vllm_releases.py
+
+.PHONY: bench-verify
+bench-verify: $(VENV)/development engine ## what 60 checks cost beside their bare imports (needs a rehearsal)
+	@$(VENV)/bin/python -m benchmarks.bench_verify
 
 .PHONY: golden
 golden: $(VENV)/development ## rewrite the golden files, then show what changed

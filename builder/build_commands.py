@@ -44,9 +44,6 @@ _watched = _options(
         "--plain", is_flag=True, help="A line an event, also on a terminal; as with CI, NO_COLOR or TERM=dumb."
     ),
 )
-_json = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
-)
 _refresh = click.option(
     "--refresh", metavar="STEP", help="Run anew from this step on; the compiler's cache and pip's stay."
 )
@@ -58,7 +55,8 @@ _root_image = click.option(
 @click.command()
 @click.argument("name", metavar="IMAGE")
 @_watched
-@_json
+@front.as_json
+@front.strict
 @_refresh
 @_root_image
 @click.option(
@@ -72,6 +70,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
     targets: tuple[str, ...],
     plain: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
     refresh: str | None,
     root_image: str | None,
     index: Literal["stand-in", "real"],
@@ -90,14 +89,15 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
     tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
     with alone(tag), _progress(tag, plain=plain, as_json=as_json) as watch:
         order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
-        report = _build(engine, order, watch, refresh)
-    front.show(report, as_json=as_json)
+        report = _build(engine, replace(order, strict=strict), watch, refresh)
+    front.show(report, as_json=as_json, strict=strict)
 
 
 @click.command()
 @click.argument("name", metavar="IMAGE")
 @_watched
-@_json
+@front.as_json
+@front.strict
 @_refresh
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
 @click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
@@ -109,6 +109,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     targets: tuple[str, ...],
     plain: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
     refresh: str | None,
     no_cache: bool,  # noqa: FBT001
     time_limit: int | None,
@@ -133,12 +134,13 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
         no_cache=no_cache,
         overrides=overrides,
         time_limit_s=time_limit * 60 if time_limit else None,
+        strict=strict,
     )
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
         building.have_base(engine, manifest, watch)
         report = _build(engine, order, watch, refresh)
-    front.show(report, as_json=as_json)
+    front.show(report, as_json=as_json, strict=strict)
 
 
 @click.command()

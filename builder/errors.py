@@ -78,6 +78,18 @@ class BusyError(BuilderError):
     exit_code = 6
 
 
+class PreflightError(BuilderError):
+    """The pins do not hold."""
+
+    exit_code = 7
+
+
+class DriftError(BuilderError):
+    """A tag is no longer at its pin."""
+
+    exit_code = 8
+
+
 class EngineError(BuilderError):
     """The container engine failed or went away."""
 

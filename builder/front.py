@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from builder.report import Report
 
 
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
+)
+strict = click.option("--strict", is_flag=True, help="What could not run is a failure, and gets no tag.")
+
+
 def engine() -> Engine:
     """The container engine.
 
@@ -33,18 +39,25 @@ def pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def show(report: Report, *, as_json: bool = False) -> None:
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print a report, whatever it says."""
+    click.echo(json.dumps(json.loads(report.json())) if as_json else report.table())
+
+
+def show(report: Report, *, as_json: bool = False, strict: bool = False) -> None:
     """Print a report.
 
     Raises:
         VerificationError: where not all checks have passed.
     """
-    if as_json:
-        click.echo(json.dumps(json.loads(report.json())))
-    else:
-        click.echo(report.table())
-        if report.tag:
-            click.echo(f"\n{report.tag}  {report.image_id}")
+    print_report(report, as_json=as_json)
+    if report.tag and not as_json:
+        click.echo(f"\n{report.tag}  {report.image_id}")
     if not report.passed:
         failed = report.count("failed")
         raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
+    if strict and not report.passed_strictly:
+        untried = report.count("could not run")
+        raise VerificationError(
+            Problem(f"{untried} of {len(report.checks)} checks could not run, and --strict is given")
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -39,30 +40,36 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
 @click.command()
 @click.argument("tag")
-def verify(tag: str) -> None:
+@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@front.strict
+@click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
+def verify(tag: str, file: Path | None, strict: bool, tests: bool) -> None:  # noqa: FBT001
     """Run the checks of the image TAG in a container of it.
 
-    Example: python -m builder verify vime:rocm7.14-gfx942
+    Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
     """
     from builder import verify as verifying  # noqa: PLC0415
-    from builder.report import Report  # noqa: PLC0415
+    from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
 
+    if file:
+        assert_format(file)
     engine = front.engine()
     name = verifying.made_from(engine, tag)
     manifest, facts = load(name)
     image_id = engine.image_id(tag) or ""
-    verified = verifying.verify(engine, image_id, manifest, facts)
-    front.show(
-        Report(
-            image=name,
-            image_id=image_id,
-            tag=tag,
-            gpu_targets=verified.gpu_targets,
-            pins=verified.pins,
-            arguments={},
-            checks=verified.checks,
-        )
+    verified = verifying.verify(engine, image_id, manifest, facts, tests=tests)
+    report = Report(
+        image=name,
+        image_id=image_id,
+        tag=tag,
+        gpu_targets=verified.gpu_targets,
+        pins=verified.pins,
+        arguments={},
+        checks=verified.checks,
     )
+    if file:
+        write_atomically(file, report.as_file(file))
+    front.show(report, strict=strict)
 
 
 @click.command()

@@ -110,6 +110,7 @@ class Source(schema.Written):
     requirements: Requirements | None = None
     patches: tuple[Patch, ...] = ()
     imports_from: tuple[v.SourceName, ...] = ()
+    tests: tuple[v.RelativePath, ...] = ()
     unused: Mapping[v.FileGlob, Reasoned] = pydantic.Field(default_factory=dict)
 
     _name: str = pydantic.PrivateAttr(default="")
@@ -157,6 +158,7 @@ class Manifest(schema.Written):
     build_tools: Mapping[v.Distribution, BuildTool] = pydantic.Field(default_factory=dict)
     removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
     links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)
+    executables: Mapping[v.AbsolutePath, Reasoned] = pydantic.Field(default_factory=dict)
     sources: Annotated[Mapping[v.SourceName, Source], AtLeastOne]
     env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
     dropped_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
@@ -207,6 +209,10 @@ class Manifest(schema.Written):
     def where(self, *path: str | int) -> Location:
         """The place of a key in the file; of what is not written there, its parent's."""
         return self._document.where(*path)
+
+    def span(self, *path: str | int) -> tuple[int, int]:
+        """Where a scalar's characters begin and end in the file, quotes included."""
+        return self._document.span(*path)
 
     def __eq__(self, other: object) -> bool:
         # Where a value stands is no part of what it says.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import jinja2.bccache
 
-from builder import dockerfile, lists
+from builder import checklist, dockerfile, lists
 from builder.errors import Location, Problem, RenderError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "label": LABEL,
         "overridden": _overridden(manifest),
         "policy": lists.text(lists.policy(manifest)),
-        "checks": lists.text(lists.checks(manifest, facts)),
+        "checks": lists.text(checklist.wanted(manifest, facts)),
         "dropped": _dropping(dropped) if dropped else "",
         "program": lambda name: (PROGRAMS / name).read_text(encoding="utf-8"),
     }

@@ -80,6 +80,9 @@ class PrivateEngine:
         subprocess.run(["ip", "link", "delete", self.name], check=False, capture_output=True)
         for process in self.orphans():
             os.kill(process, signal.SIGKILL)
+        # One that was killed has left the network of its containers mounted.
+        for space in (self.run / "exec" / "netns").glob("*"):
+            subprocess.run(["umount", "--lazy", str(space)], check=False, capture_output=True)
         shutil.rmtree(self.run, ignore_errors=True)
 
     def orphans(self) -> list[int]:

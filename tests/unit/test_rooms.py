@@ -15,7 +15,18 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 
 # A room may import only rooms that stand before it.
 ROOMS = [
-    *("errors", "located_yaml", "vocabulary", "schema", "consistency", "manifest", "facts", "project", "lists"),
+    *(
+        "errors",
+        "located_yaml",
+        "vocabulary",
+        "schema",
+        "consistency",
+        "manifest",
+        "facts",
+        "project",
+        "lists",
+        "checklist",
+    ),
     *(
         "dockerfile",
         "steps",
@@ -32,15 +43,16 @@ ROOMS = [
         "build",
     ),
     *("terminal", "debugging", "devices", "running", "cleaning"),
-    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front", "build_commands", "image_commands", "cli"),
+    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
+    *("git", "patches", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
-FRONT = {"front", "build_commands", "image_commands", "cli"}
+FRONT = {"front", "build_commands", "image_commands", "pin_commands", "cli"}
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"rootfs"},
+    "subprocess": {"git", "rootfs"},
     "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
