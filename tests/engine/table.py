@@ -49,6 +49,7 @@ _VARYING = (
     (rf"{re.escape(str(ROOT))}/", ""),
     (r"(unix://)?/(tmp/pytest|run/v|var/lib)[^\s'\"),;:]+", "PATH"),
     (r"vime-images-test/tiny:[0-9a-f]+", "BASE"),
+    (r"\.yaml:\d+:\d+:", ".yaml:LINE:COLUMN:"),
     (r"is version [^;]+", "is version VERSION"),
     (r"had run for \d+ s", "had run for N s"),
     (r"\[\w+\(?[^]]*0x[0-9a-f]+[^]]*\]", "..."),
