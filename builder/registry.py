@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from builder.engine import Engine
 
 FIRST_ANSWER_S = 20
+# The SDK's two families, and what Python says of a configuration or an answer of another shape.
+UNUSABLE = (
+    *(docker.errors.DockerException, docker.credentials.errors.StoreError),
+    *(AttributeError, LookupError, TypeError, ValueError),
+)
 # In this order; what the engine says of a registry, the kind of error that it is, and what helps.
 KINDS: tuple[tuple[str, type[BaseImageError], str], ...] = (
     (
@@ -74,8 +80,8 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
     try:
         _ask(engine, by_digest, login)
         for event in engine.api.pull(by_digest, stream=True, decode=True, auth_config=login):
-            if "error" in event:
-                raise _problem(reference, str(event["error"]))
+            if "errorDetail" in event or "error" in event:
+                raise _problem(reference, _said(event))
             if "id" in event:
                 watch(_layer(event))
     except docker.errors.APIError as error:
@@ -90,14 +96,32 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
 def _login(name: str) -> dict[str, Any]:
     """What `docker login` has left for the registry of an image; empty where it has left nothing."""
     registry, _ = docker.auth.resolve_repository_name(name)
-    config = str(docker.utils.config.find_config_file())
+    store, key = None, "auths"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a program that is missing there is a warning and an error
-            return docker.auth.load_config().resolve_authconfig(registry) or {}
-    except (docker.errors.DockerException, docker.credentials.errors.StoreError, ValueError) as error:
-        hint = f"mend the program that `credsStore` or `credHelpers` in {config} names, or remove the key"
-        raise CredentialStoreError(Problem(f"the credential store does not answer: {error}", hint=hint)) from error
+            logins = docker.auth.load_config()
+            store = logins.get_credential_store(registry)
+            key = "credsStore" if store == logins.creds_store else "credHelpers"
+            return logins.resolve_authconfig(registry) or {}
+    except UNUSABLE as error:
+        # Without its cause: the SDK's error quotes what the program wrote, which may be a password.
+        raise _no_login(registry, store, key, error) from None
+
+
+def _no_login(registry: str, store: object, key: str, error: Exception) -> CredentialStoreError:
+    config = str(docker.utils.config.find_config_file())
+    if not store:
+        message = f"the logins in {config} cannot be read"
+        return CredentialStoreError(Problem(message, hint=f"mend it, or move it away and docker login {registry}"))
+    program = f"docker-credential-{store}"
+    hint = f"remove {key!r} from {config} and docker login {registry}"
+    if shutil.which(program) is None:
+        message = f"{program}, which {config} names as {key!r}, is not on PATH or cannot be run"
+        return CredentialStoreError(Problem(message, hint=f"install it, or {hint}"))
+    fails = isinstance(error, docker.errors.DockerException | docker.credentials.errors.StoreError)
+    message = f"{program}, which {config} names as {key!r}, {'fails' if fails else 'answers with no login'}"
+    return CredentialStoreError(Problem(message, hint=f"see what ails it: {program} list; or {hint}"))
 
 
 def _ask(engine: Engine, name: str, login: Mapping[str, Any]) -> str:
@@ -128,6 +152,11 @@ def _other_digest(engine: Engine, reference: str, login: Mapping[str, Any], mess
         return None
     hint = "a tag moves, a digest does not: pin today's, and have the facts of the base read again"
     return BaseDigestError(Problem(f"{name} is {today} today; its registry has no {digest}", hint=hint))
+
+
+def _said(event: Mapping[str, Any]) -> str:
+    """What a record of an error says; `error` alone is the old way, which engines are to drop."""
+    return str((event.get("errorDetail") or {}).get("message") or event.get("error"))
 
 
 def _layer(event: Mapping[str, Any]) -> Event:

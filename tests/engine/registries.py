@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import http.client
 import http.server
 import json
@@ -35,12 +36,23 @@ def program() -> Path:
         try:
             run(folder, "apt-get", "download", "docker-registry")
         except subprocess.CalledProcessError:  # a fresh machine has no lists of packages yet
-            run(folder, "apt-get", "update")
-            run(folder, "apt-get", "download", "docker-registry")
+            lists = lists_of_ours(folder)
+            run(folder, "apt-get", *lists, "update")
+            run(folder, "apt-get", *lists, "download", "docker-registry")
         (package,) = folder.glob("docker-registry_*.deb")
         run(folder, "dpkg-deb", "-x", str(package), ".")
         package.unlink()
     return unpacked
+
+
+def lists_of_ours(folder: Path) -> list[str]:
+    """Options of apt for lists of packages in `folder`: only root may renew the machine's."""
+    settings = {"Dir::State::lists": folder / "lists", "Dir::Cache": folder / "apt"}
+    for path in settings.values():
+        (path / "partial").mkdir(parents=True, exist_ok=True)
+    (folder / "apt" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+    user = getpass.getuser()
+    return [f"-o{name}={value}" for name, value in {**settings, "APT::Sandbox::User": user}.items()]
 
 
 def run(folder: Path, *command: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import os
+import subprocess
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from private import client, private_engine
-from registries import PASSWORD, USER, CutFront, Front, SilentFront, TokenFront, free_port, front, registry
+from registries import PASSWORD, USER, CutFront, Front, SilentFront, TokenFront, free_port, front, program, registry
 from table import Table
 
 from builder import buildkit, errors
@@ -28,14 +31,29 @@ def quiet(_: Event) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain(engine: Engine, tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def _debian(request: pytest.FixtureRequest) -> None:
+    """Debian's registry can be had."""
+    try:
+        program()
+    except (OSError, subprocess.SubprocessError) as error:
+        if request.config.getoption("--need-engine"):
+            pytest.fail(f"no docker-registry: {error}")
+        pytest.skip(f"no docker-registry: {error}")
+
+
+@pytest.fixture(scope="module")
+def plain(
+    engine: Engine, tiny: str, _debian: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
     """A registry that asks for nothing, and the digest of the image `base:v1` in it."""
     with registry(tmp_path_factory.mktemp("registry")) as host:
         yield host, pushed(engine, tiny, host)
 
 
 @pytest.fixture(scope="module")
-def locked(engine: Engine, tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def locked(
+    engine: Engine, tiny: str, _debian: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
     """A registry with a password."""
     with registry(tmp_path_factory.mktemp("locked"), password=True) as host:
         yield host, pushed(engine, tiny, host, username=USER, password=PASSWORD)
@@ -73,7 +91,11 @@ def config(folder: Path, monkeypatch: pytest.MonkeyPatch, **content: object) -> 
 
 
 def login(host: str, password: str = PASSWORD) -> dict[str, object]:
-    return {"auths": {host: {"auth": base64.b64encode(f"{USER}:{password}".encode()).decode()}}}
+    return {"auths": {host: {"auth": basic(password)}}}
+
+
+def basic(password: str) -> str:
+    return base64.b64encode(f"{USER}:{password}".encode()).decode()
 
 
 def refused(engine: Engine, reference: str, kind: type[BuilderError]) -> BuilderError:
@@ -123,16 +145,24 @@ def test_a_pull_tells_the_bytes_of_its_layers(
     assert all(0 < event.current <= event.size for event in counted)
 
 
-def test_a_password_is_taken_from_where_docker_login_put_it(
-    engine: Engine, tmp_path: Path, locked: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+def test_a_password_is_taken_from_where_docker_login_put_it_and_shown_nowhere(  # noqa: PLR0913, PLR0917 - pytest's
+    engine: Engine,
+    tmp_path: Path,
+    locked: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     host, digest = locked
     config(tmp_path, monkeypatch, **login(host))
+    caplog.set_level(logging.DEBUG)
     with gone_afterwards(engine, f"{host}/base:v1@{digest}") as reference:
         told: list[Event] = []
         bases.pull(engine, reference, told.append)
         assert engine.image_id(reference)
-        assert PASSWORD not in str(told)
+    assert caplog.records, "the SDK and urllib3 talk at this level"
+    shown = (str(told), caplog.text, *capfd.readouterr())
+    assert not [text for text in shown for secret in (PASSWORD, basic(PASSWORD)) if secret in text]
 
 
 # Ways to go wrong
@@ -226,27 +256,44 @@ def test_a_disk_that_fills_up_during_a_pull_is_told(
     told("disk full in a pull", error)
 
 
-PROGRAMS: dict[str, str | None] = {
-    "missing": None,
-    "failing": "#!/bin/sh\necho locked >&2\nexit 1\n",
-    "talking rubbish": "#!/bin/sh\necho no json\n",
+# What the program does; what is said of it, and never what it wrote.
+PROGRAMS: dict[str, tuple[str | None, str]] = {
+    "missing": (None, "is not on PATH or cannot be run"),
+    "failing": (f"#!/bin/sh\necho '{PASSWORD}'\nexit 1\n", "fails"),
+    "without an interpreter": ("#!/nonexistent\n", "fails"),
+    "talking rubbish": (f"#!/bin/sh\necho '{PASSWORD}'\n", "answers with no login"),
+    "answering null": ("#!/bin/sh\necho null\n", "answers with no login"),
+    "answering by halves": (f'#!/bin/sh\necho \'{{"Secret": "{PASSWORD}"}}\'\n', "answers with no login"),
+    "answering in bytes": ("#!/bin/sh\nprintf '\\377'\n", "answers with no login"),
 }
 
 
 @pytest.mark.parametrize("which", sorted(PROGRAMS))
-def test_a_broken_credential_store_is_told_with_the_file_that_names_it(
-    engine: Engine, plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+@pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
+def test_a_broken_credential_store_is_told_with_its_program_its_file_and_the_way_out(  # noqa: PLR0913, PLR0917 - pytest's
+    engine: Engine, plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, key: str
 ) -> None:
     host, digest = plain
-    program = PROGRAMS[which]
-    if program:
-        (tmp_path / "docker-credential-broken").write_text(program)
+    source, said = PROGRAMS[which]
+    if source:
+        (tmp_path / "docker-credential-broken").write_text(source)
         (tmp_path / "docker-credential-broken").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    for key in ({"credsStore": "broken"}, {"credHelpers": {host: "broken"}}):
-        config(tmp_path, monkeypatch, **key)
-        error = refused(engine, f"{host}/base:v1@{digest}", errors.CredentialStoreError)
-        assert str(tmp_path / "config.json") in str(error)
+    config(tmp_path, monkeypatch, **{key: "broken" if key == "credsStore" else {host: "broken"}})
+    error = refused(engine, f"{host}/base:v1@{digest}", errors.CredentialStoreError)
+    file = tmp_path / "config.json"
+    assert f"docker-credential-broken, which {file} names as {key!r}, {said}" in str(error)
+    assert f"remove {key!r} from {file} and docker login {host}" in str(error)
+    assert PASSWORD not in "".join(traceback.format_exception(error))
+
+
+def test_a_configuration_of_another_shape_is_told(
+    engine: Engine, plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, digest = plain
+    config(tmp_path, monkeypatch, credHelpers=["broken"])
+    error = refused(engine, f"{host}/base:v1@{digest}", errors.CredentialStoreError)
+    assert f"the logins in {tmp_path / 'config.json'} cannot be read" in str(error)
 
 
 def test_every_kind_of_refusal_has_an_exit_code_of_its_own() -> None:
