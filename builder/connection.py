@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING
 
 import docker
 import docker.errors
+import docker.utils.config
 import requests.exceptions
 
-from builder.errors import EngineAbsentError, EngineError, EngineGoneError, EnginePermissionError, Problem
+from builder.errors import (
+    CredentialStoreError,
+    EngineAbsentError,
+    EngineError,
+    EngineGoneError,
+    EnginePermissionError,
+    Problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PRIVATE = Path(__file__).parent.parent / ".engine" / "host"  # scripts/engine writes its address there
+# Of a config.json that is of another shape than `docker login` gives it, the SDK checks only the half.
+UNREADABLE = (docker.errors.InvalidConfigFile, AttributeError, LookupError, TypeError, ValueError)
 # The export, because an address in the environment, or an engine at the default socket, goes before a private one.
 A_PRIVATE_ONE = "for a private one: scripts/engine start && export DOCKER_HOST=$(cat .engine/host)"
 
@@ -35,8 +45,17 @@ def connect() -> tuple[docker.DockerClient, str]:
 def _client(address: str | None) -> docker.DockerClient:
     try:
         return docker.DockerClient(base_url=address, version="auto") if address else docker.from_env(version="auto")
+    except UNREADABLE as error:
+        raise unreadable_logins() from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise _unreachable(error, address) from error
+
+
+def unreadable_logins() -> CredentialStoreError:
+    """The SDK reads them as soon as there is a client, whether or not anybody logs in."""
+    config = str(docker.utils.config.find_config_file())
+    hint = f"mend it, or move it away and docker login again: mv {config} {config}.broken"
+    return CredentialStoreError(Problem(f"the logins in {config} cannot be read", hint=hint))
 
 
 def _unreachable(error: BaseException, address: str | None) -> EngineError:

@@ -151,7 +151,7 @@ class RegistryError(BaseImageError):
 
 
 class CredentialStoreError(BaseImageError):
-    """The program that keeps this user's passwords does not answer."""
+    """The logins of this user cannot be read, or the program that keeps them does not answer."""
 
     exit_code = 18
 

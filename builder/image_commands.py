@@ -23,7 +23,7 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
     Example: python -m builder run vime:rocm7.14-gfx942 --mount vime=. -- python train.py
     """
-    from builder import devices, running, terminal  # noqa: PLC0415
+    from builder import devices, running  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
 
     engine = front.engine()
@@ -35,7 +35,7 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
         return
     if not session.host["devices"]:
         click.echo(f"this machine has no {devices.KFD}: no GPU in the container", err=True)
-    sys.exit(terminal.run(engine, session))
+    sys.exit(running.run(engine, session, lambda remark: click.echo(remark, err=True)))
 
 
 @click.command()

@@ -13,6 +13,7 @@ import docker.errors
 import docker.utils.config
 import requests.exceptions
 
+from builder.connection import UNREADABLE, unreadable_logins
 from builder.errors import (
     BaseDigestError,
     BaseImageError,
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
 
 FIRST_ANSWER_S = 20
 # The SDK's two families, and what Python says of a configuration or an answer of another shape.
-UNUSABLE = (
-    *(docker.errors.DockerException, docker.credentials.errors.StoreError),
-    *(AttributeError, LookupError, TypeError, ValueError),
-)
+UNUSABLE = (docker.errors.DockerException, docker.credentials.errors.StoreError, *UNREADABLE)
 # In this order; what the engine says of a registry, the kind of error that it is, and what helps.
 KINDS: tuple[tuple[str, type[BaseImageError], str], ...] = (
     (
@@ -112,8 +110,7 @@ def _login(name: str) -> dict[str, Any]:
 def _no_login(registry: str, store: object, key: str, error: Exception) -> CredentialStoreError:
     config = str(docker.utils.config.find_config_file())
     if not store:
-        message = f"the logins in {config} cannot be read"
-        return CredentialStoreError(Problem(message, hint=f"mend it, or move it away and docker login {registry}"))
+        return unreadable_logins()
     program = f"docker-credential-{store}"
     hint = f"remove {key!r} from {config} and docker login {registry}"
     if shutil.which(program) is None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.errors import Problem, UsageError
+from builder import terminal
+from builder.errors import EngineError, EngineGoneError, Problem, UsageError
 from builder.schema import did_you_mean
 from builder.terminal import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from builder.devices import Devices
+    from builder.engine import Engine
     from builder.manifest import Manifest
 
 # RCCL and the memory saver lock what they map; a training process nests deep.
@@ -43,6 +46,26 @@ def session(image: str, command: Sequence[str], binds: Sequence[str], devices: D
         "binds": list(binds),
     }
     return Session(image=image, command=tuple(command) or ("bash",), environment={}, host=host)
+
+
+def run(engine: Engine, session: Session, tell: Callable[[str], None]) -> int:
+    """The exit code of the session's command.
+
+    An engine without the right to raise limits (a rootless one) runs it under its own, and that is told.
+
+    Raises:
+        EngineError: where the container does not start, or the engine goes away.
+    """
+    try:
+        return terminal.run(engine, session)
+    except EngineGoneError:
+        raise
+    except EngineError as error:
+        if "rlimit" not in str(error):
+            raise
+    tell(f"this engine may not raise limits: {', '.join(LIMITS)} stay what they are for the engine itself")
+    host = {name: value for name, value in session.host.items() if name != "ulimits"}
+    return terminal.run(engine, replace(session, host=host))
 
 
 def binds(manifest: Manifest, mounts: Mapping[str, str]) -> list[str]:

@@ -86,6 +86,19 @@ def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: Table)
     told("no engine", error)
 
 
+@pytest.mark.parametrize(
+    "content", [{"auths": {"h": {"auth": "%%%"}}}, {"auths": {"h": 7}}, ["a list"]], ids=["auth", "entry", "list"]
+)
+def test_logins_that_cannot_be_read_are_not_an_engine_that_is_missing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: Table, content: object
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    error = unconnected(monkeypatch, engine.address, errors.CredentialStoreError)
+    assert f"the logins in {tmp_path / 'config.json'} cannot be read" in str(error)
+    told("logins that cannot be read", error)
+
+
 def test_a_socket_that_its_engine_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: Table) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "stale.sock"))

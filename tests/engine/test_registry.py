@@ -287,6 +287,15 @@ def test_a_broken_credential_store_is_told_with_its_program_its_file_and_the_way
     assert PASSWORD not in "".join(traceback.format_exception(error))
 
 
+def test_a_program_that_is_not_there_has_an_exit_code_of_its_own(
+    engine: Engine, plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Table
+) -> None:
+    host, digest = plain
+    config(tmp_path, monkeypatch, credHelpers={host: "gone"})
+    error = refused(engine, f"{host}/base:v1@{digest}", errors.CredentialStoreError)
+    told("credential program broken", error)
+
+
 def test_a_configuration_of_another_shape_is_told(
     engine: Engine, plain: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import build, debugging, facts, manifest, terminal
+from builder import build, buildkit, debugging, facts, manifest, terminal
 from builder.engine import CLIENT, OWNER, Engine
 from builder.errors import EngineError, UsageError
 from builder.terminal import Session
@@ -142,6 +142,31 @@ def test_a_command_that_is_not_there_is_an_error_not_a_traceback(engine: Engine,
     session = Session(image=tiny, command=("no-such-program",), environment={}, host={"network_mode": "none"})
     with pytest.raises(EngineError, match="no-such-program"):
         terminal.run(engine, session)
+
+
+def test_a_finished_image_runs_with_a_working_copy_over_its_tree(engine: Engine, tiny: str, tmp_path: Path) -> None:
+    """With every option of a training run; an engine that may not raise limits says so, and runs it all the same."""
+    (tmp_path / "mine.txt").write_text("mine\n")
+    text = f"FROM {tiny}\nLABEL vime-image.image={MANIFEST.name}\n"
+    image = buildkit.build(engine, text, arguments={}, watch=quiet).image_id
+    environment = os.environ | ({"DOCKER_HOST": engine.address} if engine.address.startswith("unix://") else {})
+    inside = f"cat {MANIFEST.sources['vime'].checkout}/mine.txt; ulimit -l; exit 5"
+    words = ["run", image, "--mount", f"vime={tmp_path}", "--", "bash", "-c", inside]
+    done = subprocess.run(
+        [sys.executable, "-m", "builder", *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    engine.remove_image(image)
+    assert done.returncode == 5, done.stderr
+    mine, locked = done.stdout.splitlines()
+    assert mine == "mine"
+    assert locked == "unlimited" or "this engine may not raise limits: memlock, stack stay" in done.stderr
+    owners = {"label": f"{OWNER}=vime-images"}
+    assert not [c for c in engine.api.containers(all=True, filters=owners) if c["ImageID"] == image]
 
 
 def quiet(_: Event) -> None:
