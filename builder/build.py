@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from builder import buildkit, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
+from builder.project import kept
 from builder.report import Report, Step, write_atomically
 from builder.trace import Event
 
@@ -180,6 +181,11 @@ def mark_anew(root: Path, order: Order, step: str) -> None:
     write_atomically(_anew(root, order.tag), json.dumps(marks, indent=1) + "\n")
 
 
+def forget_anew(root: Path, tag: str) -> None:
+    """Let the next build find what every step has left last; right after all of them ran anew."""
+    _anew(root, tag).unlink(missing_ok=True)
+
+
 def remarks(root: Path, order: Order) -> Iterator[str]:
     """What whoever watches should know before this build begins."""
     earlier = sum(earlier_seconds(root, order.tag).values())
@@ -194,12 +200,12 @@ def remarks(root: Path, order: Order) -> Iterator[str]:
 
 
 def _anew(root: Path, tag: str) -> Path:
-    return report_path(root, tag).with_name("anew.json")
+    return kept(root, tag) / "anew.json"
 
 
 def report_path(root: Path, tag: str) -> Path:
     """`build/<image>-<targets>/report.json` under `root`."""
-    return root / "build" / tag.partition(":")[2] / "report.json"
+    return kept(root, tag) / "report.json"
 
 
 def earlier_seconds(root: Path, tag: str) -> dict[str, float]:

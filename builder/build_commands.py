@@ -121,6 +121,8 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     """
     from builder import build as building  # noqa: PLC0415
 
+    if refresh and no_cache:
+        raise click.UsageError("either --no-cache, which runs every step anew, or --refresh")
     overrides = dict(front.pair(setting, "--set") for setting in settings)
     manifest, facts = load(name, overrides)
     building.refuse_unknown(manifest)
@@ -205,10 +207,12 @@ def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> R
 
     if refresh:
         building.mark_anew(ROOT, order, refresh)
-    order = replace(order, anew=building.anew(ROOT, order.tag))
+    order = replace(order, anew={} if order.no_cache else building.anew(ROOT, order.tag))
     for remark in building.remarks(ROOT, order):
         watch(Event("", remark))
     report = building.make(engine, order, watch)
+    if order.no_cache:
+        building.forget_anew(ROOT, order.tag)
     path = building.write_report(ROOT, order, report)
     watch(Event("", f"report: {shown(path)}"))
     return report

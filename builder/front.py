@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
-strict = click.option("--strict", is_flag=True, help="What could not run is a failure, and gets no tag.")
+strict = click.option("--strict", is_flag=True, help="What could not run is a failure too.")
 
 
 def engine() -> Engine:

@@ -81,11 +81,13 @@ def clean(images: bool, caches: bool) -> None:  # noqa: FBT001 (click's way)
     Example: python -m builder clean --caches
     """
     from builder import cleaning  # noqa: PLC0415
+    from builder.connection import answering  # noqa: PLC0415
 
     freed = 0
-    for removed in cleaning.clean(front.engine(), images=images, caches=caches):
-        freed += removed.bytes
-        click.echo(f"kept {removed.what}: {removed.kept}" if removed.kept else f"removed {removed.what}")
+    with answering("the clean-up"):
+        for removed in cleaning.clean(front.engine(), images=images, caches=caches):
+            freed += removed.bytes
+            click.echo(f"kept {removed.what}: {removed.kept}" if removed.kept else f"removed {removed.what}")
     click.echo(f"at most {freed / 1e9:.1f} GB are free again; layers that others use stay")
 
 

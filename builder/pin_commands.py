@@ -65,7 +65,8 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
         try:
             found = [(source, *one) for source in patched for one in proving.verdicts_of(manifest, ROOT, source, trees)]
         except (proving.Untried, proving.Fault) as reason:
-            raise PreflightError(Problem(str(reason), manifest.where("sources"))) from reason
+            hint = reason.hint if isinstance(reason, proving.Fault) else None
+            raise PreflightError(Problem(str(reason), manifest.where("sources"), hint)) from reason
     for source, patch, verdict in found:
         click.echo(f"{source.name}  {patch.path}  {verdict.kind}{f': {verdict.detail}' if verdict.detail else ''}")
         if not verdict.good:
@@ -108,7 +109,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         raise click.UsageError("an image and at least one SOURCE=REFERENCE are wanted")
     manifest, facts = load(name)
     wanted = dict(front.pair(pin, "a pin") for pin in pins)
-    with alone(f"bump-{name}"):
+    with alone(f"manifest:{name}"):
         prepared = bumping.prepare(manifest, facts, wanted, ROOT, offline=offline)
         path = ROOT / manifest.dockerfile
         old = path.read_text("utf-8") if path.is_file() else ""

@@ -79,14 +79,19 @@ def assert_fresh(manifest: Manifest, text: str) -> None:
         raise StaleError(Problem(f"{manifest.dockerfile} is {state}", hint=hint))
 
 
+def kept(root: Path, tag: str) -> Path:
+    """The folder of what is remembered of a tag: its report, its timings, who is at it."""
+    return root / "build" / tag.partition(":")[2]
+
+
 @contextlib.contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Be the only one of this checkout's processes that builds `what`; the lock goes with its process.
+    """Be the only one of this checkout's processes that is at work on a tag; the lock goes with its process.
 
     Raises:
-        BusyError: with who does it already.
+        BusyError: with who is at it already.
     """
-    path = ROOT / "build" / what / "lock"
+    path = kept(ROOT, what) / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         try:
@@ -95,7 +100,7 @@ def alone(what: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             hint = "wait for it, or end it; what it has built already is in the engine's cache"
-            raise BusyError(Problem(f"{what} is being built by {holder}", hint=hint)) from None
+            raise BusyError(Problem(f"{what} is being worked on by {holder}", hint=hint)) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n")
         file.flush()

@@ -88,7 +88,10 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
     except requests.exceptions.Timeout as error:
         raise _problem(reference, f"no answer within {FIRST_ANSWER_S} s") from error
     except requests.exceptions.RequestException as error:
-        raise EngineGoneError(Problem(f"the engine went away while it pulled {reference}: {error}")) from error
+        hint = "start it and run this again: layers that are whole stay"
+        raise EngineGoneError(
+            Problem(f"the engine went away while it pulled {reference}: {error}", hint=hint)
+        ) from error
 
 
 def _login(name: str) -> dict[str, Any]:

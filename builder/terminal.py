@@ -19,7 +19,7 @@ import docker.errors
 import docker.utils.socket
 import requests.exceptions
 
-from builder.errors import EngineError, EngineGoneError, Problem
+from builder.connection import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,28 +52,25 @@ def run(engine: Engine, session: Session, files: Mapping[str, bytes] | None = No
     api = engine.api
     made = None
     try:
-        made = api.create_container(
-            session.image,
-            list(session.command),
-            entrypoint=[],
-            environment=dict(session.environment),
-            host_config=api.create_host_config(**session.host),
-            labels=engine.labels_of_ours,
-            stdin_open=True,
-            tty=on_terminal,
-        )["Id"]
-        if files:
-            api.put_archive(made, "/", _archive(files))
-        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        with contextlib.closing(api.attach_socket(made, wanted)) as connection:
-            api.start(made)
-            with _raw_terminal(api, made) if on_terminal else contextlib.nullcontext():
-                _pass_on(connection, on_terminal=on_terminal)
-        return int(api.wait(made)["StatusCode"])
-    except docker.errors.APIError as error:
-        raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
-    except requests.exceptions.RequestException as error:
-        raise EngineGoneError(Problem(f"the engine went away: {error}")) from error
+        with answering("the container"):
+            made = api.create_container(
+                session.image,
+                list(session.command),
+                entrypoint=[],
+                environment=dict(session.environment),
+                host_config=api.create_host_config(**session.host),
+                labels=engine.labels_of_ours,
+                stdin_open=True,
+                tty=on_terminal,
+            )["Id"]
+            if files:
+                api.put_archive(made, "/", _archive(files))
+            wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            with contextlib.closing(api.attach_socket(made, wanted)) as connection:
+                api.start(made)
+                with _raw_terminal(api, made) if on_terminal else contextlib.nullcontext():
+                    _pass_on(connection, on_terminal=on_terminal)
+            return int(api.wait(made)["StatusCode"])
     finally:
         if made:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):

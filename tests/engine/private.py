@@ -103,6 +103,14 @@ class PrivateEngine:
         self.process = None
 
 
+def refuse_where_none_can_start() -> None:
+    """Skip this test, or fail it where an engine is needed."""
+    if lacking := [name for name in ("dockerd", "ip", "mount") if not shutil.which(name)]:
+        (pytest.fail if needed else pytest.skip)(f"no private engine without {', '.join(lacking)}")
+    if os.getuid():
+        (pytest.fail if needed else pytest.skip)("only root may start a private engine")
+
+
 @contextlib.contextmanager
 def private_engine(folder: Path, *, disk_mb: int | None = None, **settings: object) -> Iterator[PrivateEngine]:
     """A running engine.
@@ -111,10 +119,7 @@ def private_engine(folder: Path, *, disk_mb: int | None = None, **settings: obje
         disk_mb: the size of its whole disk; this machine's where None.
         settings: what daemon.json says.
     """
-    if lacking := [name for name in ("dockerd", "ip", "mount") if not shutil.which(name)]:
-        (pytest.fail if needed else pytest.skip)(f"no private engine without {', '.join(lacking)}")
-    if os.getuid():
-        (pytest.fail if needed else pytest.skip)("only root may start a private engine")
+    refuse_where_none_can_start()
     data = folder / "data"
     data.mkdir(parents=True)
     made = PrivateEngine(folder, settings)

@@ -153,7 +153,7 @@ def test_the_same_image_is_not_built_twice_at_once(project: Callable[..., subpro
     wait_for(first, "started")
     code, _, told = finished(project())
     assert code == errors.BusyError.exit_code
-    assert f"error: {TAG} is being built by process {first.pid} since " in told
+    assert f"error: {TAG} is being worked on by process {first.pid} since " in told
     code, _, told = finished(first)
     assert code == 0, told
     assert finished(project())[0] == 0

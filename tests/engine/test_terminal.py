@@ -169,6 +169,13 @@ def test_a_finished_image_runs_with_a_working_copy_over_its_tree(engine: Engine,
     assert not [c for c in engine.api.containers(all=True, filters=owners) if c["ImageID"] == image]
 
 
+def order_on(base: str) -> build.Order:
+    arguments = {"BASE_IMAGE": base}
+    return build.Order(
+        manifest=MANIFEST, facts=FACTS, gpu_targets=("gfx950",), tag="x:y", arguments=arguments, network="none"
+    )
+
+
 def quiet(_: Event) -> None:
     """Watch nothing."""
 
@@ -176,14 +183,7 @@ def quiet(_: Event) -> None:
 def test_a_step_s_scene_is_what_the_steps_before_it_made(
     engine: Engine, tiny: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    order = build.Order(
-        manifest=MANIFEST,
-        facts=FACTS,
-        gpu_targets=("gfx950",),
-        tag="x:y",
-        arguments={"BASE_IMAGE": tiny},
-        network="none",
-    )
+    order = order_on(tiny)
     scene = debugging.before(
         engine,
         order,
@@ -203,14 +203,7 @@ def test_a_step_s_scene_is_what_the_steps_before_it_made(
 
 
 def test_the_scene_has_the_arguments_of_this_build(engine: Engine, tiny: str) -> None:
-    order = build.Order(
-        manifest=MANIFEST,
-        facts=FACTS,
-        gpu_targets=("gfx950",),
-        tag="x:y",
-        arguments={"BASE_IMAGE": tiny},
-        network="none",
-    )
+    order = order_on(tiny)
     with pytest.raises(UsageError):
         debugging.before(engine, order, "NO_STEP", [], quiet)
     assert debugging.arguments(order, "BUILD_VLLM") == {
