@@ -23,6 +23,23 @@ image: engine ## build, verify and tag the image on its real base
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) verify $(TAG)
 
+.PHONY: preflight
+preflight: $(VENV)/runtime ## prove the pins: references, patches, API window (no engine)
+	@$(RUN) preflight $(IMAGE)
+
+.PHONY: bump
+bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference)
+	@$(RUN) bump $(IMAGE) $(foreach pin,vllm=$(VLLM_TAG) vime=$(VIME) megatron=$(MEGATRON) \
+		torch_memory_saver=$(TORCH_MEMORY_SAVER),$(if $(filter-out %=,$(pin)),$(pin)))
+
+.PHONY: run
+run: engine ## a shell in a finished image, with this machine's GPUs (TAG=vime:rocm7.14-gfx942)
+	@$(RUN) run $(TAG)
+
+.PHONY: debug
+debug: engine ## a shell in the image before a step, on the stand-in base (STEP=BUILD_VLLM)
+	@$(RUN) debug $(IMAGE) $(STEP) --rehearsal
+
 .PHONY: render
 render: $(VENV)/runtime ## write the image's Dockerfile from its manifest
 	@$(RUN) render $(IMAGE)
@@ -36,6 +53,10 @@ engine: $(VENV)/runtime ## find a container engine; start a private one where no
 .PHONY: engine-stop
 engine-stop: ## stop the private engine
 	@scripts/engine stop
+
+.PHONY: clean
+clean: engine ## remove what this tool has left in the engine; finished images and caches stay
+	@$(RUN) clean
 
 ##@ Work on the code
 
@@ -56,6 +77,14 @@ check: $(VENV)/development ## lints, types, manifests, stale files
 	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
 	@$(RUN) check
 
+.PHONY: bench-imports
+bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
+	@$(VENV)/bin/python benchmarks/vllm_releases.py
+
+.PHONY: bench-verify
+bench-verify: $(VENV)/development engine ## what 60 checks cost beside their bare imports (needs a rehearsal)
+	@$(VENV)/bin/python -m benchmarks.bench_verify
+
 .PHONY: golden
 golden: $(VENV)/development ## rewrite the golden files, then show what changed
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_render.py
@@ -64,6 +93,10 @@ golden: $(VENV)/development ## rewrite the golden files, then show what changed
 .PHONY: guard-table
 guard-table: $(VENV)/development ## run every trap with four pips, and write docs/guards.md
 	@PYTHONPATH=.:tests/guards:tests/unit $(VENV)/bin/python tests/guards/guard_table.py
+
+.PHONY: engine-table
+engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py
 
 $(VENV)/runtime: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from builder import buildkit, failure, render, verify
+from builder import buildkit, registry, render, steps, verify
 from builder import manifest as manifests
-from builder.errors import BuildFailedError, ManifestError
+from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
+from builder.project import kept
 from builder.report import Report, Step, write_atomically
 from builder.trace import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from builder.engine import Engine
@@ -22,9 +25,20 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 
+DEVELOPMENT = "-dev"  # of the tag of an image whose pins are not the manifest's
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be built: an image for some targets, with the build arguments that differ from its manifest's."""
+    """What is to be built: an image for some targets.
+
+    Attributes:
+        arguments: build arguments that differ from the manifest's.
+        overrides: keys of the manifest that were given other values, and which; the manifest has them.
+        anew: the mark of each step that was asked to run anew.
+        time_limit_s: of the build, without its verification.
+        strict: whether a check that could not run keeps the tag back.
+    """
 
     manifest: Manifest
     facts: Facts
@@ -33,6 +47,19 @@ class Order:
     arguments: Mapping[str, str]
     network: buildkit.Network = "default"
     no_cache: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    anew: Mapping[str, str] = field(default_factory=dict)
+    time_limit_s: float | None = None
+    strict: bool = False
+
+    @property
+    def dockerfile(self) -> str:
+        return steps.run_anew(render.render(self.manifest, self.facts), self.anew)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that the file itself cannot know."""
+        return {f"{render.LABEL}.pins": "overridden"} if self.overrides else {}
 
     @property
     def build_arguments(self) -> dict[str, str]:
@@ -53,6 +80,23 @@ def refuse_unknown(manifest: Manifest) -> None:
         raise ManifestError(*missing)
 
 
+def have_base(engine: Engine, manifest: Manifest, watch: Callable[[Event], None]) -> None:
+    """Pull the base, unless the engine has it.
+
+    Raises:
+        BaseImageError: where it cannot be had; with what can be done without it.
+    """
+    try:
+        registry.pull(engine, manifest.base.reference, watch)
+    except EngineError as error:
+        instead = Problem(
+            "the image cannot be built without its base",
+            manifest.where("base"),
+            hint=f"rehearse it on a stand-in base: make rehearse IMAGE={manifest.name}",
+        )
+        raise type(error)(*error.problems, instead) from error
+
+
 def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report:
     """Build and verify; the tag is given when every check that could run has passed.
 
@@ -62,14 +106,7 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
         EngineError: where the engine failed.
     """
     started = time.monotonic()
-    text = render.render(order.manifest, order.facts)
-    try:
-        built = buildkit.build(
-            engine, text, arguments=order.build_arguments, watch=watch, network=order.network, no_cache=order.no_cache
-        )
-    except BuildFailedError as error:
-        base = order.arguments.get("BASE_IMAGE", order.manifest.base.reference)
-        raise failure.explain(error, order.manifest, base) from error
+    built = _built(engine, order, order.dockerfile, order.labels, watch)
     watch(Event("", "verifying: the checks run in a container of the image"))
     verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
     report = Report(
@@ -78,22 +115,97 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
         tag=None,
         gpu_targets=verified.gpu_targets,
         pins=verified.pins,
-        arguments=order.build_arguments,
+        arguments={**order.build_arguments, **order.overrides},
         checks=verified.checks,
         steps=tuple(
             Step(name=step.name, cached=step.cached, seconds=step.seconds, clipped=step.clipped) for step in built.steps
         ),
         seconds=time.monotonic() - started,
     )
-    if not report.passed:
+    if not (report.passed_strictly if order.strict else report.passed):
         return report
     engine.tag(built.image_id, order.tag)
     return report.with_tag(order.tag)
 
 
+def make_before(engine: Engine, order: Order, step: str, watch: Callable[[Event], None]) -> str:
+    """The id of the image as it is when the step begins.
+
+    Raises:
+        UsageError: where there is no such step.
+        BuildFailedError: where an earlier step failed.
+        EngineError: where the engine failed.
+    """
+    text = steps.before(order.dockerfile, step)
+    return _built(engine, order, text, {f"{render.LABEL}.debug": step}, watch).image_id
+
+
+def _built(
+    engine: Engine, order: Order, text: str, labels: Mapping[str, str], watch: Callable[[Event], None]
+) -> buildkit.Built:
+    try:
+        return buildkit.build(
+            engine,
+            text,
+            arguments=order.build_arguments,
+            watch=watch,
+            network=order.network,
+            no_cache=order.no_cache,
+            labels=labels,
+            time_limit_s=order.time_limit_s,
+        )
+    except BuildFailedError as error:
+        from builder import failure  # noqa: PLC0415 (dear, and most builds go well)
+
+        base = order.arguments.get("BASE_IMAGE", order.manifest.base.reference)
+        raise failure.explain(error, order.manifest, base) from error
+
+
+def anew(root: Path, tag: str) -> dict[str, str]:
+    """The marks of the steps that were asked to run anew; a build without them would find what was there before."""
+    try:
+        marks = json.loads(_anew(root, tag).read_text("utf-8"))
+        return {str(step): str(mark) for step, mark in marks.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def mark_anew(root: Path, order: Order, step: str) -> None:
+    """Have a step and all that follow it run anew, in the next build of the order's tag.
+
+    Raises:
+        UsageError: where there is no such step.
+    """
+    steps.script(order.dockerfile, step)
+    marks = {**anew(root, order.tag), step: secrets.token_hex(8)}
+    write_atomically(_anew(root, order.tag), json.dumps(marks, indent=1) + "\n")
+
+
+def forget_anew(root: Path, tag: str) -> None:
+    """Let the next build find what every step has left last; right after all of them ran anew."""
+    _anew(root, tag).unlink(missing_ok=True)
+
+
+def remarks(root: Path, order: Order) -> Iterator[str]:
+    """What whoever watches should know before this build begins."""
+    earlier = sum(earlier_seconds(root, order.tag).values())
+    if order.no_cache:
+        took = f"; they took {timedelta(seconds=round(earlier))} h when they last ran" if earlier else ""
+        yield f"--no-cache runs every step anew and empties the compiler's cache and pip's{took}"
+        yield "to keep them: --refresh STEP"
+    marked = [step for step in steps.names(order.dockerfile) if step in order.anew]
+    if marked:
+        path = _anew(root, order.tag).relative_to(root)
+        yield f"{', '.join(marked)} and what follows: since the last --refresh, not cached before it ({path})"
+
+
+def _anew(root: Path, tag: str) -> Path:
+    return kept(root, tag) / "anew.json"
+
+
 def report_path(root: Path, tag: str) -> Path:
     """`build/<image>-<targets>/report.json` under `root`."""
-    return root / "build" / tag.partition(":")[2] / "report.json"
+    return kept(root, tag) / "report.json"
 
 
 def earlier_seconds(root: Path, tag: str) -> dict[str, float]:

@@ -5,22 +5,30 @@ The SDK's `images.build` is the classic builder, which drops the bodies of hered
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
+import signal
 import tarfile
+import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from builder.errors import BuildFailedError, EngineError, Problem
+from builder.errors import BuildFailedError, EngineError, Problem, TimeLimitError
 from builder.trace import Event, Step, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from types import FrameType
 
     from builder.engine import Engine
+
+BEGINNING_S = 0.3  # seen: a cancel at once is lost two times of three, one after 0.03 s is not
+AGAIN_S = 2.0
 
 Network = Literal["default", "none", "host"]
 
@@ -43,14 +51,18 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     context: Path | None = None,
     network: Network = "default",
     no_cache: bool = False,
+    labels: Mapping[str, str] | None = None,
+    time_limit_s: float | None = None,
 ) -> Built:
     """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
 
     Args:
+        labels: in place of what the file says of them.
         context: a folder whose content is the build context; our own images have none.
 
     Raises:
         BuildFailedError: with the step that failed, its exit code and its last lines.
+        TimeLimitError: where it took longer than its limit; what was finished stays in the cache.
         EngineError: where the engine itself did not answer or went away.
     """
     build_id = uuid.uuid4().hex
@@ -61,15 +73,95 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         "networkmode": network,
         "nocache": "1" if no_cache else "0",
         "rm": "1",
+        **({"labels": json.dumps(dict(labels))} if labels else {}),
     }
     trace = Trace()
-    with _archive(dockerfile, context) as body:
+
+    def cancel() -> None:
+        _let_it_begin(trace)
+        engine.cancel_build(build_id)
+
+    with _archive(dockerfile, context) as body, _before_signals(cancel), _time_limit(time_limit_s, cancel) as reached:
         try:
             image_id = _consume(engine.post_build(parameters, body), trace, watch)
+        except BuildFailedError as error:
+            if reached.is_set():
+                raise _too_long(trace, time_limit_s) from error
+            raise
         except BaseException:
-            engine.cancel_build(build_id)
+            cancel()
             raise
     return Built(image_id, trace.steps, tuple(trace.warnings))
+
+
+@contextlib.contextmanager
+def _before_signals(cancel: Callable[[], None]) -> Iterator[None]:
+    """Cancel at a signal, before it becomes an exception: that closes the connection at once, which is too early."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        cancel()
+        earlier = handlers[signal.Signals(number)]
+        if callable(earlier):
+            earlier(number, frame)
+        else:
+            signal.signal(number, earlier)
+            signal.raise_signal(signal.Signals(number))
+
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: earlier for number, earlier in found.items() if earlier is not signal.SIG_IGN}
+    for number in handlers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, earlier in handlers.items():
+            signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[threading.Event]:
+    """Cancel after so many seconds; whether that has happened.
+
+    Again and again, because a cancel between two steps may find neither of them.
+    """
+    reached, ended = threading.Event(), threading.Event()
+    if seconds is None:
+        yield reached
+        return
+
+    def stop() -> None:
+        reached.set()
+        cancel()
+        while not ended.wait(AGAIN_S):
+            cancel()
+
+    timer = threading.Timer(seconds, stop)
+    timer.start()
+    try:
+        yield reached
+    finally:
+        ended.set()
+        timer.cancel()
+
+
+def _too_long(trace: Trace, seconds: float | None) -> TimeLimitError:
+    """Of a step that was cancelled, BuildKit tells an error."""
+    now = time.time()
+    running = [step for step in trace.steps if step.started and (step.completed is None or step.error)]
+    at = " and ".join(f"{step.name} had run for {now - (step.started or now):.0f} s" for step in running)
+    message = f"the time limit of {seconds:g} s was reached; {at or 'no step was running'}"
+    hint = "what was finished is in the cache: run it again with a longer --time-limit"
+    return TimeLimitError(Problem(message, hint=hint))
+
+
+def _let_it_begin(trace: Trace) -> None:
+    """Wait until the process of a step that has just begun is there: a cancel before that is lost, and it runs on."""
+    running = [step.started for step in trace.steps if step.started and step.completed is None]
+    if running:
+        time.sleep(min(BEGINNING_S, max(0.0, max(running) + BEGINNING_S - time.time())))
 
 
 def _archive(dockerfile: str, context: Path | None) -> io.BytesIO:

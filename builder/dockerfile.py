@@ -20,6 +20,7 @@ STRICT_SHELL = '["/bin/bash", "-euo", "pipefail", "-c"]'
 LONGEST_LINE = 65_535
 
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f]")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -220,7 +221,7 @@ def lines_fit_the_parser(context: Context) -> Iterator[Finding]:
     for number, line in enumerate(context.lines, 1):
         if len(line.encode()) > LONGEST_LINE:
             yield number, f"line of {len(line.encode())} bytes; BuildKit cuts at {LONGEST_LINE}"
-        if any(ord(character) < ord(" ") and character != "\t" for character in line):
+        if _CONTROL.search(line):
             yield number, "control character"
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import secrets
+import socket
 import tarfile
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
@@ -16,26 +18,21 @@ import docker.errors
 import docker.types
 import requests.exceptions
 
-from builder.connection import connect
-from builder.errors import (
-    BaseImageError,
-    EngineError,
-    EngineTooOldError,
-    Problem,
-)
-from builder.trace import Event
+from builder.connection import A_PRIVATE_ONE, answering, connect
+from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 OWNER = "vime-images.owner"
+CLIENT = "vime-images.client"  # of a container: the machine and the process that look after it
 # `${VARIABLE#pattern}` in a Dockerfile needs BuildKit 0.13, which came with Engine 26.
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
-FIRST_ANSWER_S = 20
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
+CLEAN = "python -m builder clean"
 
 
 class Engine:
@@ -44,16 +41,23 @@ class Engine:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self._client, self.address = connect()
-        self._api = self._client.api
-        self.version: str = self._client.version()["Version"]
-        self._assert_new_enough()
+        self.api = self._client.api
+        with answering("to tell about itself"):
+            about = self._client.info()
+        self.version: str = about["ServerVersion"]
+        self._assert_new_enough(about)
+
+    @property
+    def labels_of_ours(self) -> dict[str, str]:
+        """The labels of what this process makes."""
+        return {OWNER: self.owner, CLIENT: f"{socket.gethostname()} {os.getpid()}"}
 
     def close(self) -> None:
         self._client.close()
 
-    def _assert_new_enough(self) -> None:
+    def _assert_new_enough(self, about: Mapping[str, Any]) -> None:
         found = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
-        status = self._client.info().get("DriverStatus") or []
+        status = about.get("DriverStatus") or []
         containerd = ["driver-type", "io.containerd.snapshotter.v1"] in status
         oldest = OLDEST_WITH_CONTAINERD_STORE if containerd else OLDEST
         if found < oldest:
@@ -62,65 +66,48 @@ class Engine:
             raise EngineTooOldError(
                 Problem(
                     f"the engine is version {self.version}; {wanted} or newer is needed{store}",
-                    hint="upgrade it, or `scripts/engine start` for a private one",
+                    hint=f"upgrade it; {A_PRIVATE_ONE}",
                 )
             )
 
     # Images
 
+    @answering("to find an image")
     def image_id(self, reference: str) -> str | None:
         """The id of an image that this engine has, by any reference to it."""
         try:
-            return str(self._api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
+            return str(self.api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
             return None
 
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
-        return dict(self._api.inspect_image(reference)["Config"].get("Labels") or {})  # type: ignore[no-untyped-call]
+        return dict(self.config(reference).get("Labels") or {})
 
+    @answering("to show an image")
+    def config(self, reference: str) -> dict[str, Any]:
+        """How an image starts: `Entrypoint`, `WorkingDir`, `Env`, `Labels`."""
+        return dict(self.api.inspect_image(reference)["Config"])  # type: ignore[no-untyped-call]
+
+    @answering("to tag an image")
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""
         repository, _, tag = reference.partition(":")
-        self._api.tag(image_id, repository, tag)
+        self.api.tag(image_id, repository, tag)
 
-    def pull(self, reference: str, watch: Callable[[Event], None]) -> None:
-        """Have `name:tag@sha256:...` here, unless it is. BuildKit itself cannot log in to a registry.
-
-        Raises:
-            BaseImageError: where the registry does not answer, or does not give it.
-        """
-        if self.image_id(reference):
-            return
-        name, _, digest = reference.partition("@")
-        repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-        by_digest = f"{repository}@{digest}" if digest else name
-        try:
-            # Without a time limit a registry behind a silent wall holds the build for minutes.
-            with _time_limit(self._api, FIRST_ANSWER_S):
-                self._api.inspect_distribution(by_digest)  # type: ignore[no-untyped-call]
-            for event in self._api.pull(by_digest, stream=True, decode=True):
-                if "error" in event:
-                    raise BaseImageError(_pull_problem(reference, str(event["error"])))
-                if "id" in event:
-                    watch(_layer(event))
-        except docker.errors.APIError as error:
-            raise BaseImageError(_pull_problem(reference, str(error.explanation or error))) from error
-        except requests.exceptions.RequestException as error:
-            message = f"no answer within {FIRST_ANSWER_S} s"
-            raise BaseImageError(_pull_problem(reference, message)) from error
-
+    @answering("to remove an image")
     def remove_image(self, reference: str) -> None:
         """Take a tag away, and with its last tag the image."""
-        self._api.remove_image(reference)
+        self.api.remove_image(reference)
 
+    @answering("to import a root file system")
     def import_root(self, archive: IO[bytes], reference: str, changes: Sequence[str]) -> str:
         """Make an image of a root file system's tar archive; its id."""
         repository, _, tag = reference.partition(":")
         changes = [*changes, f"LABEL {OWNER}={self.owner}"]
         # In pieces: of a file, the SDK announces the length and sends chunks, which the engine refuses.
         pieces = iter(lambda: archive.read(1024**2), b"")
-        self._api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
+        self.api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
         found = self.image_id(reference)
         if found is None:
             raise EngineError(Problem(f"the engine took {reference} and does not have it"))
@@ -130,18 +117,21 @@ class Engine:
 
     def post_build(self, parameters: Mapping[str, str], body: IO[bytes]) -> Iterator[dict[str, Any]]:
         """The events of a build, as the engine sends them."""
-        address = f"{self._api.base_url}/v{self._api.api_version}/build"
+        address = f"{self.api.base_url}/v{self.api.api_version}/build"
         headers = {"Content-Type": "application/x-tar"}
         try:
             # An hour without a word is nothing unusual for a compiler.
-            with self._api.post(
+            with self.api.post(
                 address, params=dict(parameters), data=body, headers=headers, stream=True, timeout=None
             ) as answer:
                 if answer.status_code != requests.codes.ok:
                     raise EngineError(Problem(f"the engine refuses the build: {_message(answer)}"))
                 yield from _json_lines(answer.iter_lines(chunk_size=None))
         except requests.exceptions.RequestException as error:
-            raise EngineError(Problem(f"the engine went away during the build: {error}")) from error
+            hint = (
+                "start it again and build again: finished steps are in its cache; a step's process may have outlived it"
+            )
+            raise EngineGoneError(Problem(f"the engine went away during the build: {error}", hint=hint)) from error
 
     def cancel_build(self, build_id: str) -> None:
         """Stop a build in the engine. On a connection of its own: the build's is still being read."""
@@ -172,7 +162,7 @@ class Engine:
         """
         files = files or {}
         folders = sorted({str(PurePosixPath(path).parent) for path in files})
-        config = self._api.create_host_config(
+        config = self.api.create_host_config(
             network_mode="default" if network else "none",
             read_only=True,
             tmpfs={"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
@@ -182,38 +172,39 @@ class Engine:
             mem_limit=MEMORY_BYTES,
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
         )
-        made = self._api.create_container(
-            image,
-            # The container ends by itself, also when nobody is left to end it.
-            ["timeout", "--kill-after=5", str(time_limit_s), *command],
-            entrypoint=[],
-            environment=dict(environment or {}),
-            host_config=config,
-            labels={OWNER: self.owner},
-            name=f"vime-images-{secrets.token_hex(6)}",
-            volumes=folders,
-        )
+        name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
         try:
-            for folder in folders:
-                inside = {path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder}
-                self._api.put_archive(made["Id"], folder, _archive(inside))
-            self._api.start(made["Id"])
-            yield Container(self._client, made["Id"])
-        except docker.errors.APIError as error:
-            raise EngineError(Problem(f"the container did not run: {error.explanation or error}")) from error
-        except requests.exceptions.RequestException as error:
-            raise EngineError(Problem(f"the engine went away: {error}")) from error
+            with answering("to run a container", f"start it again and run this again; {CLEAN} removes what it left"):
+                self.api.create_container(
+                    image,
+                    # The container ends by itself, also when nobody is left to end it.
+                    ["timeout", "--kill-after=5", str(time_limit_s), *command],
+                    entrypoint=[],
+                    environment=dict(environment or {}),
+                    host_config=config,
+                    labels=self.labels_of_ours,
+                    name=name,
+                    volumes=folders,
+                )
+                for folder in folders:
+                    inside = {
+                        path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder
+                    }
+                    self.api.put_archive(name, folder, _archive(inside))
+                self.api.start(name)
+                yield Container(self._client, name)
         finally:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
-                self._api.remove_container(made["Id"], force=True, v=True)
+                self.api.remove_container(name, force=True, v=True)
 
+    @answering("to remove what is left over")
     def remove_leftovers(self) -> None:
         """Remove what carries this owner's label: containers, then images."""
         mine = {"label": f"{OWNER}={self.owner}"}
-        for container in self._api.containers(all=True, filters=mine):
-            self._api.remove_container(container["Id"], force=True, v=True)
-        for image in self._api.images(filters=mine):
-            self._api.remove_image(image["Id"], force=True)
+        for container in self.api.containers(all=True, filters=mine):
+            self.api.remove_container(container["Id"], force=True, v=True)
+        for image in self.api.images(filters=mine):
+            self.api.remove_image(image["Id"], force=True)
 
 
 class Container:
@@ -230,35 +221,6 @@ class Container:
     def output(self) -> str:
         """All that it has written, standard output and error together."""
         return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
-
-
-def _layer(event: Mapping[str, Any]) -> Event:
-    bytes_ = event.get("progressDetail") or {}
-    if bytes_.get("units"):  # the containerd store counts seconds of unpacking
-        bytes_ = {}
-    return Event(
-        str(event["id"]), str(event["status"]), "pull", current=bytes_.get("current", 0), size=bytes_.get("total", 0)
-    )
-
-
-def _pull_problem(reference: str, message: str) -> Problem:
-    lowered = message.lower()
-    if "manifest unknown" in lowered or "not found" in lowered:
-        hint = "the registry has no such digest: compare `base.digest` with what the tag has today"
-    elif any(word in lowered for word in ("unauthorized", "denied", "no basic auth", "authentication required")):
-        hint = "docker login, with an account that may read it"
-    else:
-        hint = "the registry was not reached: check network, proxy and DNS of the engine"
-    return Problem(f"cannot have {reference}: {message}", hint=hint)
-
-
-@contextlib.contextmanager
-def _time_limit(api: docker.APIClient, seconds: int) -> Iterator[None]:
-    before, api.timeout = api.timeout, seconds
-    try:
-        yield
-    finally:
-        api.timeout = before
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

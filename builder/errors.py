@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ class Problem:
 class BuilderError(Exception):
     """Base of all expected failures: shown as text, never as a traceback."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code = 1
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(*problems)
@@ -72,6 +72,24 @@ class StaleError(BuilderError):
     exit_code = 5
 
 
+class BusyError(BuilderError):
+    """Another process of this checkout is at it."""
+
+    exit_code = 6
+
+
+class PreflightError(BuilderError):
+    """The pins do not hold."""
+
+    exit_code = 7
+
+
+class DriftError(BuilderError):
+    """A tag is no longer at its pin."""
+
+    exit_code = 8
+
+
 class EngineError(BuilderError):
     """The container engine failed or went away."""
 
@@ -96,14 +114,56 @@ class EngineTooOldError(EngineError):
     exit_code = 13
 
 
+class EngineGoneError(EngineError):
+    """The engine went away while it was at work."""
+
+    exit_code = 23
+
+
+class TimeLimitError(EngineError):
+    """A build or a verification took longer than it was given."""
+
+    exit_code = 24
+
+
 class BaseImageError(EngineError):
     """The base image cannot be had."""
 
     exit_code = 14
 
 
+class BaseDigestError(BaseImageError):
+    """Its registry has the base's tag, and not the digest."""
+
+    exit_code = 15
+
+
+class BaseUnauthorisedError(BaseImageError):
+    """Its registry does not give the base to this user."""
+
+    exit_code = 16
+
+
+class RegistryError(BaseImageError):
+    """The base's registry was not reached, or broke off."""
+
+    exit_code = 17
+
+
+class CredentialStoreError(BaseImageError):
+    """The logins of this user cannot be read, or the program that keeps them does not answer."""
+
+    exit_code = 18
+
+
+class PullDiskFullError(BaseImageError):
+    """The engine has no room for the base."""
+
+    exit_code = 19
+
+
 class BuildFailedError(BuilderError):
-    """A step of the Dockerfile failed.
+    """A step of the Dockerfile failed; where it is known how, `failure.KINDS` has an exit code for that.
 
     Args:
         step: its name, empty where no step is to blame.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import BuildFailedError, Location, Problem
-from builder.lists import LOGS, LOGS_CACHE
+from builder.errors import BuildFailedError, Location, Problem, VerificationError
+from builder.lists import CACHES, cache_mount
 from builder.trace import CLIPPED
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from builder.manifest import Manifest
 
-PACKAGE_INDEX = "https://pypi.org/simple/"
+ASK_INDEX = "python3 -m pip index versions pip"
 KEYS_SHOWN, CHECKS_SHOWN = 5, 3
 _TALKED_LAST = 200  # lines of the log in which keys of the manifest are looked for
 _NETWORK = (
@@ -39,87 +39,103 @@ _FIRST_ERROR = (  # in this order; what a recipe itself has found first is first
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of failure: how its log reads, and what helps."""
+    """One kind of failure: the command's exit code, how its log reads, and what helps."""
 
     name: str
+    exit_code: int
     pattern: re.Pattern[str]
     remedy: str
 
 
-def _kind(name: str, pattern: str, remedy: str) -> Kind:
-    return Kind(name, re.compile(pattern, re.IGNORECASE | re.MULTILINE), remedy)
+def _kind(name: str, exit_code: int, pattern: str, remedy: str) -> Kind:
+    return Kind(name, exit_code, re.compile(pattern, re.IGNORECASE | re.MULTILINE), remedy)
 
 
-_OFFLINE = "try it on the engine's host: curl --head {address}; behind a proxy, its engine needs HTTPS_PROXY"
+_OFFLINE = "try it on the engine's host: {ask}; behind a proxy, its engine needs HTTPS_PROXY"
 # In this order: a full disk looks like a compile error, a killed compiler like one too.
 KINDS = (
     _kind(
         "disk full",
+        30,
         r"no space left on device|disk quota exceeded",
         "see where it went: docker system df; free it and keep the compiler's cache: "
         "docker builder prune --all --filter type=regular",
     ),
     _kind(
+        "base not found",
+        42,
+        r"failed to resolve source metadata",
+        "see whether the engine can have it: docker pull {base}",
+    ),
+    _kind(
         "out of memory",
+        31,
         rf"exit code:? 137(?!: context canceled)|{_MEMORY}",
         "a compiler takes up to 4 GiB a job, and jobs are counted from the memory that is free when the step starts: "
         "end what else runs there (docker stats --no-stream), then build again",
     ),
     _kind(
         "verification",
+        VerificationError.exit_code,
         r"^\s*checks: \d+ passed, [1-9]\d* failed|verification did not run",
         "each failed check says what to change",
     ),
     _kind(
         "seal broken",
+        33,
         r"^\s*seal: \S+ (?!\d+ distributions)",
         "the step replaced what the base or an earlier step brought: see the lines above",
     ),
-    _kind("network", rf"pip (?:finds no plan|did not install)[\s\S]*(?:{_NETWORK})", _OFFLINE),
+    _kind("network", 34, rf"pip (?:finds no plan|did not install)[\s\S]*(?:{_NETWORK})", _OFFLINE),
     _kind(
         "pip finds no plan",
+        35,
         r"pip finds no plan",
         "take the requirement out of the set, or override it with a reason; then: python -m builder check {image}",
     ),
     _kind(
         "refused by the judge",
+        36,
         r"^\s*judge: \S+ (?!\d+ distributions)",
         "the message names the package, who asked for it, and the key to change; then: python -m builder check {image}",
     ),
     _kind(
         "patch does not apply",
+        37,
         r"does not apply|^error: patch failed|^Hunk #\d+ FAILED|corrupt patch",
         "fit the patch to the pinned commit, or drop it if upstream has it",
     ),
     _kind(
         "commit does not match",
+        38,
         r"is [0-9a-f]{40}, not [0-9a-f]{40}",
-        "pin the commit that the tag has, or another tag: git ls-remote {address}",
+        "pin the commit that the tag has, or another tag: {ask}",
     ),
     _kind(
         "source cannot be fetched",
+        39,
         r"couldn't find remote ref|not our ref|repository .*not found|could not read username",
-        "see which tags and commits there are: git ls-remote {address}",
+        "see which tags and commits there are: {ask}",
     ),
-    _kind("network", _NETWORK, _OFFLINE),
+    _kind("network", 34, _NETWORK, _OFFLINE),
     _kind(
         "source cannot be fetched",
+        39,
         r"cannot fetch ",
-        "see what git says: a wrong address, tag or commit; git ls-remote {address}",
+        "see what git says: a wrong address, tag or commit; {ask}",
     ),
     _kind(
         "compile error",
+        40,
         r"(?:^|\s)(?:fatal )?error: |^CMake Error|^ninja: build stopped|undefined reference to",
         "the first error counts; the later ones follow from it",
     ),
     _kind(
         "Dockerfile syntax",
+        41,
         r"dockerfile parse error|unterminated heredoc|^error: (?:unknown instruction|unsupported mount type)"
         r"|lint violation",
         "a template is wrong, or the file was edited by hand: python -m builder render {image}",
-    ),
-    _kind(
-        "base not found", r"failed to resolve source metadata", "see whether the engine can have it: docker pull {base}"
     ),
 )
 
@@ -136,16 +152,21 @@ def explain(error: BuildFailedError, manifest: Manifest, base: str = "") -> Buil
     named = list(dict.fromkeys(manifest.named_in("\n".join([told, *error.log[-_TALKED_LAST:]]))))
     places = [f"{'.'.join(map(str, key))}: {manifest.where(*key)}" for key in named[:KEYS_SHOWN] if len(named) > 1]
     what = f"{error.step or 'the build'}: {kind.name if kind else 'failed'}"
-    names = {"image": manifest.name, "base": base or manifest.base.reference, "address": _asked(error.step, manifest)}
+    names = {"image": manifest.name, "base": base or manifest.base.reference, "ask": _ask(error.step, manifest)}
     hints = [kind.remedy.format(**names)] if kind else []
     if "compiling for " in log and error.step.startswith("BUILD_"):
         hints.append(f"its whole log, into build/logs: {whole_log(names['base'])}")
+    if error.step == "VERIFY" or made_by(error.step, manifest):
+        rehearsed = " --rehearsal" if names["base"] != manifest.base.reference else ""
+        hints.append(f"a shell before the step: python -m builder debug {manifest.name} {error.step}{rehearsed}")
     summary = Problem(
         "\n    ".join(["; ".join([what, *_notes(error, kind, log)]), *places]),
         _in_dockerfile(error, manifest) or _in_manifest(error, manifest, named),
         "\n    hint: ".join(hints) or None,
     )
-    return BuildFailedError(*error.problems, summary, step=error.step, status=error.status, log=error.log)
+    explained = BuildFailedError(*error.problems, summary, step=error.step, status=error.status, log=error.log)
+    explained.exit_code = kind.exit_code if kind else error.exit_code
+    return explained
 
 
 def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str]:
@@ -163,10 +184,11 @@ def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str
         yield f"{jobs[1]} jobs ran at once"
 
 
-def _asked(step: str, manifest: Manifest) -> str:
-    """The address that a step fetches from."""
+def _ask(step: str, manifest: Manifest) -> str:
+    """A command that asks whom the step asks."""
     path = made_by(step, manifest) or ()
-    return manifest.sources[str(path[1])].repository if len(path) == len(("sources", "name")) else PACKAGE_INDEX
+    fetches = len(path) == len(("sources", "name"))
+    return f"git ls-remote {manifest.sources[str(path[1])].repository}" if fetches else ASK_INDEX
 
 
 def _in_dockerfile(error: BuildFailedError, manifest: Manifest) -> Location | None:
@@ -190,7 +212,7 @@ def whole_log(base: str) -> str:
     """
     text = (
         f"FROM {base} AS logs\\nARG NOW\\n"
-        f"RUN --mount=type=cache,id={LOGS_CACHE},target={LOGS} cp -R {LOGS} /logs\\n"
+        f"RUN --mount={cache_mount('logs')} cp -R {CACHES['logs']} /logs\\n"
         "FROM scratch\\nCOPY --from=logs /logs /\\n"
     )
     return f"printf '{text}' | docker build --quiet --build-arg NOW=$(date +%s) --output build/logs -"

@@ -1,4 +1,4 @@
-"""The two lists that an image carries, derived from its manifest: the judge's policy and the checks."""
+"""Places in the image, and the lists that it carries: the judge's policy, and how a list is written."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 if TYPE_CHECKING:
-    from builder.facts import Facts
     from builder.manifest import Manifest, Patch, Source
 
 HOME = "/opt/vime-image"
-# Logs that BuildKit would clip go to a cache mount: it outlives a step that fails, and is in no image.
-LOGS, LOGS_CACHE = "/root/.cache/vime-image-logs", "vime-image-logs"
+# Cache mounts by name: where a step sees them. Logs that BuildKit would clip go to one too: it outlives a step that
+# fails, and is in no image.
+CACHES = {"ccache": "/root/.cache/ccache", "logs": "/root/.cache/vime-image-logs", "pip": "/root/.cache/pip"}
+CACHE = "vime-image-"  # begins the id of each: with the default, its place, strangers' steps would share it
 SCHEMA = 1
 
 Entry = dict[str, object]
+
+
+def cache_mount(name: str) -> str:
+    """A cache mount as it is written after `--mount=`."""
+    return f"type=cache,id={CACHE}{name},target={CACHES[name]}"
 
 
 def policy(manifest: Manifest) -> Entry:
@@ -92,126 +98,6 @@ def _requirements(source: Source) -> Entry:
         "project": source.distribution,
         "where": f"sources.{source.name}.requirements",
     }
-
-
-def checks(manifest: Manifest, facts: Facts) -> Entry:
-    """The one list of checks; it runs in the build, after it, and on a GPU host."""
-    return {
-        "schema": SCHEMA,
-        "image": manifest.name,
-        "python": facts.python.executable,
-        "checks": [*_of_the_base(), *_of_the_sources(manifest), *_of_the_whole(manifest)],
-    }
-
-
-def _of_the_base() -> Iterator[Entry]:
-    yield {
-        "name": "torch is a ROCm build",
-        "kind": "torch_rocm",
-        "hint": "a step has replaced the base's torch: see the first step whose seal check failed",
-    }
-    yield {
-        "name": "the seal holds, every sealed file re-hashed",
-        "kind": "seal",
-        "hint": "forbid what replaced it, or take it out of the requirement set that asked for it",
-    }
-    yield {
-        "name": "every sealed module has one owner",
-        "kind": "owners",
-        "hint": "add the second owner to `forbidden`",
-    }
-
-
-def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
-    for source in manifest.sources.values():
-        key = f"sources.{source.name}"
-        yield {
-            "name": f"{source.name} is what its record says",
-            "kind": "source",
-            "source": source.name,
-            "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
-        }
-        if source.tag:
-            yield {
-                "name": f"{source.distribution} has the version of its tag",
-                "kind": "version",
-                "source": source.name,
-                "hint": f"{key}.tag: another {source.distribution} was installed over the one that was built",
-            }
-        if source.device_code:
-            yield {
-                "name": f"{source.name} has device code for every GPU target",
-                "kind": "device_code",
-                "source": source.name,
-                "modules": list(source.device_code),
-                "hint": f"{key}.device_code: build for the target, with --gpu-target",
-            }
-        for module in source.modules:
-            yield {
-                "name": f"{module} imports",
-                "kind": "import",
-                "module": module,
-                "under": source.checkout if source.recipe == "editable" else None,
-                "hint": f"{key}.modules",
-            }
-        for provider in source.imports_from:
-            yield {
-                "name": f"{provider} has every name that {source.name} imports from it",
-                "kind": "api_window",
-                "consumer": source.name,
-                "folders": list(source.packages),
-                "provider": provider,
-                "packages": list(manifest.sources[provider].packages),
-                "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},
-                "hint": f"change {key}.commit or sources.{provider}.commit, or waive the file in {key}.unused",
-            }
-
-
-def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
-    yield {
-        "name": "pip check shows nothing new",
-        "kind": "pip_check",
-        "waived": {
-            distribution: {requirement: waiver.reason for requirement, waiver in waivers.items()}
-            for distribution, waivers in manifest.pip_check.items()
-        },
-        "hint": "install what is missing, or waive it with a reason in pip_check",
-    }
-    yield {
-        "name": "whatever compiled needs numpy imports with the one installed",
-        "kind": "numpy_users",
-        "hint": "constraints.numpy: hold the distribution back with a constraint of its own",
-    }
-    for name in _taken_out(manifest):
-        yield {
-            "name": f"{name} is absent",
-            "kind": "absent",
-            "distribution": name,
-            "hint": f"{name} came back: forbid it, or take it out of the set that asks for it",
-        }
-    for variable, wanted in _environment(manifest):
-        yield {
-            "name": f"Python sees {variable} {'absent' if wanted is None else 'as declared'}",
-            "kind": "env",
-            "variable": variable,
-            "value": wanted,
-            "hint": f"{'forbidden_env or dropped_env' if wanted is None else 'env'}.{variable}",
-        }
-
-
-def _taken_out(manifest: Manifest) -> list[str]:
-    """Distributions that a requirement set leaves out, and that no set brings in another way."""
-    without = {
-        name for source in manifest.sources.values() if source.requirements for name in source.requirements.without
-    }
-    return sorted(without)
-
-
-def _environment(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
-    for name, variable in manifest.env.items():
-        yield name, variable.value
-    for name in [*manifest.dropped_env, *manifest.forbidden_env]:
-        yield name, None
 
 
 def text(entries: Mapping[str, object]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +12,7 @@ import pydantic
 
 from builder import consistency, located_yaml, schema
 from builder import vocabulary as v
-from builder.errors import Location, Problem
+from builder.errors import Location, Problem, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from builder.located_yaml import Document
 
 UNKNOWN = v.UNKNOWN
+PINS = ("repository", "tag", "commit")  # of a source
 AtLeastOne = annotated_types.MinLen(1)
 # Options of a base's pip configuration that are refused where a sealed name could be resolved, unless listed.
 PipOption = Literal["extra-index-url", "force-reinstall", "ignore-installed"]
@@ -110,6 +112,7 @@ class Source(schema.Written):
     requirements: Requirements | None = None
     patches: tuple[Patch, ...] = ()
     imports_from: tuple[v.SourceName, ...] = ()
+    tests: tuple[v.RelativePath, ...] = ()
     unused: Mapping[v.FileGlob, Reasoned] = pydantic.Field(default_factory=dict)
 
     _name: str = pydantic.PrivateAttr(default="")
@@ -159,6 +162,7 @@ class Manifest(schema.Written):
     build_tools: Mapping[v.Distribution, BuildTool] = pydantic.Field(default_factory=dict)
     removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
     links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)
+    executables: Mapping[v.AbsolutePath, Reasoned] = pydantic.Field(default_factory=dict)
     sources: Annotated[Mapping[v.SourceName, Source], AtLeastOne]
     env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
     dropped_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
@@ -210,6 +214,10 @@ class Manifest(schema.Written):
         """The place of a key in the file; of what is not written there, its parent's."""
         return self._document.where(*path)
 
+    def span(self, *path: str | int) -> tuple[int, int]:
+        """Where a scalar's characters begin and end in the file, quotes included."""
+        return self._document.span(*path)
+
     def __eq__(self, other: object) -> bool:
         # Where a value stands is no part of what it says.
         return isinstance(other, Manifest) and (self.name, self.model_dump()) == (
@@ -236,6 +244,31 @@ def parse(content: bytes, path: Path) -> Manifest:
         ManifestError: with every fault found, each at its line and column.
     """
     return _read(located_yaml.parse(content, path))
+
+
+def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
+    """The manifest with other values for some pins; the file stays as it is.
+
+    Args:
+        values: by key, such as `vime.commit` (short for `sources.vime.commit`) or `base.digest`.
+
+    Raises:
+        UsageError: where a key is no pin of this manifest.
+        ManifestError: where the result is no manifest, at the place of the key.
+    """
+    document = manifest._document  # noqa: SLF001 (its own room)
+    pins: dict[str, tuple[str, ...]]
+    pins = {f"{name}.{key}": ("sources", name, key) for name in manifest.sources for key in PINS}
+    pins |= {f"base.{key}": ("base", key) for key in ("image", "digest")}
+    known = {key: path for key, path in pins.items() if path in document.places}
+    text = document.text
+    for key in sorted(values, key=lambda key: document.span(*known[key])[0] if key in known else 0, reverse=True):
+        if key not in known:
+            hint = schema.did_you_mean(key, known) or f"known are {', '.join(known)}"
+            raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=hint))
+        start, end = document.span(*known[key])
+        text = text[:start] + json.dumps(values[key], ensure_ascii=False) + text[end:]
+    return parse(text.encode(), manifest.path)
 
 
 def unknowns(manifest: Manifest) -> tuple[Problem, ...]:

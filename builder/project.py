@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import facts as bases
 from builder import manifest as manifests
 from builder import schema
-from builder.errors import Problem, StaleError, UsageError
+from builder.errors import BusyError, Problem, StaleError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from builder.facts import Facts
     from builder.manifest import Manifest
 
@@ -21,14 +27,34 @@ def known_images() -> list[str]:
     return sorted(path.stem for path in (ROOT / "images").glob("*.yaml"))
 
 
-def load(name: str) -> tuple[Manifest, Facts]:
-    """The manifest of an image by its name, with the facts of its base."""
+def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifest, Facts]:
+    """The manifest of an image by its name, with the facts of its base.
+
+    Args:
+        overrides: other values for pins, by their keys, such as `vime.commit`; the file stays as it is.
+    """
     known = known_images()
     if name not in known:
         hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
         raise UsageError(Problem(f"no image {name!r}", hint=hint))
     manifest = manifests.load(shown(ROOT / "images" / f"{name}.yaml"))
+    if overrides:
+        manifest = manifests.overridden(manifest, overrides)
     return manifest, bases.of(manifest, shown(ROOT))
+
+
+def chosen_targets(manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:
+    """The GPU targets that were asked for, each once; the manifest's first where none was.
+
+    Raises:
+        UsageError: where one is none of the manifest's.
+    """
+    for target in chosen:
+        if target not in manifest.gpu_targets:
+            known = ", ".join(manifest.gpu_targets)
+            where = manifest.where("gpu_targets")
+            raise UsageError(Problem(f"no GPU target {target!r} in this image", where, hint=f"known are {known}"))
+    return tuple(dict.fromkeys(chosen)) or manifest.gpu_targets[:1]
 
 
 def shown(path: Path) -> Path:
@@ -51,3 +77,31 @@ def assert_fresh(manifest: Manifest, text: str) -> None:
         state = "stale" if found else "missing"
         hint = f"python -m builder render {manifest.name}"
         raise StaleError(Problem(f"{manifest.dockerfile} is {state}", hint=hint))
+
+
+def kept(root: Path, tag: str) -> Path:
+    """The folder of what is remembered of a tag: its report, its timings, who is at it."""
+    return root / "build" / tag.partition(":")[2]
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Be the only one of this checkout's processes that is at work on a tag; the lock goes with its process.
+
+    Raises:
+        BusyError: with who is at it already.
+    """
+    path = kept(ROOT, what) / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            hint = "wait for it, or end it; what it has built already is in the engine's cache"
+            raise BusyError(Problem(f"{what} is being worked on by {holder}", hint=hint)) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n")
+        file.flush()
+        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jinja2
+import jinja2.bccache
 
-from builder import dockerfile, lists
+from builder import checklist, dockerfile, lists
 from builder.errors import Location, Problem, RenderError
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest, Patch
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
+COMPILED = Path(__file__).parent.parent / ".cache" / "templates"
 PROGRAMS = Path(__file__).parent / "inside"
 LABEL = "vime-image"
 
@@ -60,12 +63,12 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "patch_text": lambda patch: _patch_text(manifest, patch),
         "bin": str(Path(facts.python.executable).parent),
         "home": lists.HOME,
-        "logs": lists.LOGS,
-        "logs_mount": f"type=cache,id={lists.LOGS_CACHE},target={lists.LOGS}",
+        "caches": lists.CACHES,
+        "cache_mount": lists.cache_mount,
         "label": LABEL,
         "overridden": _overridden(manifest),
         "policy": lists.text(lists.policy(manifest)),
-        "checks": lists.text(lists.checks(manifest, facts)),
+        "checks": lists.text(checklist.wanted(manifest, facts)),
         "dropped": _dropping(dropped) if dropped else "",
         "program": lambda name: (PROGRAMS / name).read_text(encoding="utf-8"),
     }
@@ -96,6 +99,15 @@ def _dropping(values: dict[str, str]) -> str:
     return f"import os; [os.environ.pop(k) for k, v in {values!r}.items() if os.environ.get(k) == v]\n"
 
 
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    """Templates as they were compiled for an earlier run; where nothing can be kept, each run compiles them."""
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        with contextlib.suppress(OSError):
+            COMPILED.mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
 @cache
 def _environment(templates: Path) -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -105,6 +117,7 @@ def _environment(templates: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        bytecode_cache=_Compiled(str(COMPILED)),
     )
     environment.filters |= {
         "shell": shlex.quote,

@@ -1,16 +1,20 @@
-"""What a build and its verification came to: one value, as JSON for programs and as text for people."""
+"""What a build and its verification came to: one value, as JSON and JUnit XML, as a table and as Markdown."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from builder.errors import Problem, UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 SCHEMA = 1
 Outcome = Literal["passed", "failed", "could not run"]
@@ -29,6 +33,7 @@ class Check:
     detail: str
     hint: str
     seconds: float
+    notes: tuple[str, ...] = ()  # what passed, and still wants to be seen: waivers, alternatives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class Report:
     """One image: what went into it, how it was built, what its checks found."""
 
     image: str
-    image_id: str
+    image_id: str  # empty where no image was built
     tag: str | None  # None until every check has passed
     gpu_targets: tuple[str, ...]
     pins: str  # "as manifest" or "overridden"
@@ -61,6 +66,11 @@ class Report:
         """Nothing failed, and something ran: an empty list proves nothing."""
         return bool(self.count(PASSED)) and not self.count(FAILED)
 
+    @property
+    def passed_strictly(self) -> bool:
+        """Nothing failed, and nothing was left untried."""
+        return self.passed and not self.count(COULD_NOT_RUN)
+
     def with_tag(self, tag: str) -> Report:
         return replace(self, tag=tag)
 
@@ -70,33 +80,144 @@ class Report:
         return f"{self.image} for {', '.join(self.gpu_targets)}: {counts} (pins: {self.pins})"
 
     def json(self) -> str:
+        """For programs; its shape is `schemas/report.json`."""
         counts = {outcome.replace(" ", "_"): self.count(outcome) for outcome in OUTCOMES}
         return json.dumps({"schema": SCHEMA, "counts": counts, **asdict(self)}, indent=2) + "\n"
+
+    def junit(self) -> str:
+        """For the test pages of a CI: what could not run is skipped there, with its reason."""
+        import junitparser  # noqa: PLC0415 - only here
+
+        suite = junitparser.TestSuite(self.image)
+        for name, value in (("headline", self.headline), ("image_id", self.image_id), ("pins", self.pins)):
+            suite.add_property(name, value)
+        for check in self.checks:
+            case = junitparser.TestCase(_printable(check.name), f"{self.image}.{check.kind}", check.seconds)
+            detail = _printable(check.detail)
+            first = (detail.splitlines() or [""])[0]
+            if check.outcome == FAILED:
+                case.result = [junitparser.Failure(first, check.kind)]
+                case.result[0].text = f"{detail}\nhint: {check.hint}"
+            elif check.outcome == COULD_NOT_RUN:
+                case.result = [junitparser.Skipped(first, check.kind)]
+                case.result[0].text = detail
+            else:
+                case.system_out = "\n".join([detail, *map(_printable, check.notes)])
+            suite.add_testcase(case)
+        xml = junitparser.JUnitXml(self.image)
+        xml.add_testsuite(suite)
+        text: bytes = xml.tostring()  # type: ignore[no-untyped-call]
+        return text.decode() + "\n"
+
+    def markdown(self) -> str:
+        """For a pull request or a job's summary; failures first, what passed folded away."""
+        lines = [f"**{_cell(self.headline)}**", ""]
+        lines += [f"`{self.tag or 'no tag'}` `{self.image_id}`", ""] if self.image_id else []
+        open_ = [check for check in self._sorted() if check.outcome != PASSED]
+        if open_:
+            lines += ["| outcome | check | why |", "| --- | --- | --- |"]
+            for check in open_:
+                hint = f"\nhint: {check.hint}" if check.outcome == FAILED and check.hint else ""
+                lines.append(f"| {check.outcome} | {_cell(check.name)} | {_cell(check.detail + hint)} |")
+            lines.append("")
+        passed = [
+            "<br>".join([f"- {_cell(check.name)}", *map(_cell, check.notes)])
+            for check in self.checks
+            if check.outcome == PASSED
+        ]
+        lines += ["<details>", f"<summary>{len(passed)} passed</summary>", "", *passed, "", "</details>"]
+        return "\n".join(lines) + "\n"
 
     def table(self) -> str:
         """The checks as aligned text, failures first; the first line counts all three outcomes."""
         return "\n".join([self.headline, "", *self._rows()])
 
+    def as_file(self, path: Path) -> str:
+        """In the format of a file's ending.
+
+        Raises:
+            UsageError: where that is none of `FORMATS`.
+        """
+        assert_format(path)
+        return FORMATS[path.suffix](self)
+
+    def _sorted(self) -> list[Check]:
+        order = (FAILED, COULD_NOT_RUN, PASSED)
+        return sorted(self.checks, key=lambda check: order.index(check.outcome))
+
     def _rows(self) -> Iterator[str]:
-        order = {FAILED: 0, COULD_NOT_RUN: 1, PASSED: 2}
-        for check in sorted(self.checks, key=lambda check: order[check.outcome]):
+        for check in self._sorted():
             yield f"  {_MARK[check.outcome]:<14} {check.name}  ({check.seconds:.1f} s)"
-            if check.outcome != PASSED:
-                yield from (f"  {'':<14}   {line}" for line in check.detail.splitlines())
+            lines = check.notes if check.outcome == PASSED else check.detail.splitlines()
+            yield from (f"  {'':<14}   {line}" for line in lines)
             if check.outcome == FAILED and check.hint:
                 yield f"  {'':<14}   hint: {check.hint}"
 
 
+FORMATS: Mapping[str, Callable[[Report], str]] = {
+    ".json": Report.json,
+    ".md": Report.markdown,
+    ".txt": Report.table,
+    ".xml": Report.junit,
+}
+
+
+def assert_format(path: Path) -> None:
+    """Refuse a file whose ending names no format, before an hour of work ends there.
+
+    Raises:
+        UsageError
+    """
+    if path.suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise UsageError(Problem(f"no report has the ending {path.suffix!r}: {str(path)!r}", hint=f"known are {known}"))
+
+
+def json_schema() -> dict[str, object]:
+    """The shape of a report as JSON, from its own types."""
+    import pydantic  # noqa: PLC0415 - only here
+
+    found = pydantic.TypeAdapter(Report).json_schema()
+    counts = {outcome.replace(" ", "_"): {"type": "integer", "minimum": 0} for outcome in OUTCOMES}
+    found["properties"] = {
+        "schema": {"const": SCHEMA},
+        "counts": {"type": "object", "properties": counts, "required": list(counts), "additionalProperties": False},
+        **found["properties"],
+    }
+    found["required"] = list(found["properties"])
+    found["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def _printable(text: str) -> str:
+    """Without the characters that XML cannot hold."""
+    return re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
+
+
+def _cell(text: str) -> str:
+    """As one cell of a table, where nothing in it is Markdown."""
+    plain = re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", text.strip())
+    return "<br>".join(plain.splitlines())
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path` whole: a reader sees the old text or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    write_together({path: text.encode()})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace several files, each whole; none, where one of them cannot be written."""
+    temporary: dict[Path, Path] = {}
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            temporary[path] = Path(name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            temporary[path].chmod(0o644)
+        for path, new in temporary.items():
+            new.replace(path)
+    finally:
+        for new in temporary.values():
+            new.unlink(missing_ok=True)

@@ -261,6 +261,8 @@ def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: P
             f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}"
             for place, target in links.items()
         ),
+        f'for source in {site}/_rocm_sdk_core/lib/*.c; do gcc -shared -o "${{source%.c}}" "$source"; done',
+        f"chmod -x {site}/torch/bin/*",
         f"rm -r {PLACE}/installed {PLACE}/unrecorded",
         "PYTHON",
         *(f"ENV {name}={json.dumps(value)}" for name, value in facts.env.items()),

@@ -12,9 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
-
 LAST_LINES = 40  # of a step's log, shown when it fails
 CLIPPED = "[output clipped, log limit"  # BuildKit's words, in the log itself
 _PACKAGE = "vime_images.buildkit"
@@ -133,8 +130,8 @@ class Trace:
             ValueError: where the event is not what BuildKit sends.
         """
         try:
-            status = _status_response().FromString(base64.b64decode(encoded, validate=True))
-        except (binascii.Error, DecodeError) as error:
+            status = _read(base64.b64decode(encoded, validate=True))
+        except (binascii.Error, ValueError) as error:
             raise ValueError(f"unreadable progress event: {error}") from error
         events = [event for vertex in status.vertexes for event in self._vertex(vertex)]
         for log in status.logs:
@@ -192,8 +189,19 @@ def _told(step: Step, lines: list[str]) -> list[Event]:
     return [Event(step.name, line, "line", 0.0, step.number, step.total) for line in lines if line.strip()]
 
 
+def _read(message: bytes) -> Any:  # noqa: ANN401 (a message described at run time)
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 (dear; the engine is at work meanwhile)
+
+    try:
+        return _status_response().FromString(message)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
+
+
 @functools.cache
-def _status_response() -> Any:  # noqa: ANN401 - a class made at run time
+def _status_response() -> Any:  # noqa: ANN401 (a class made at run time)
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415 (as above)
+
     file = descriptor_pb2.FileDescriptorProto(name="vime_images/trace.proto", package=_PACKAGE, syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)

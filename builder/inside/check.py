@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
@@ -11,11 +13,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import device
 import imports
 import seal
 from pip._vendor.packaging.requirements import Requirement
@@ -23,34 +27,14 @@ from pip._vendor.packaging.utils import canonicalize_name
 from pip._vendor.packaging.version import Version
 
 TIME_LIMIT_S = 120
+Name = tuple[str, "str | None"]  # a module, and what is taken from it
 OUTCOMES = PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
 # How libraries say that there is no device; an import that fails for that was not tried.
 NO_DEVICE = re.compile(r"no (hip|rocm|cuda)[- ](gpus?|capable|devices?)|hipErrorNoDevice|/dev/kfd", re.IGNORECASE)
-BUNDLE = re.compile(rb"hipv4-amdgcn-amd-amdhsa--(gfx[0-9a-f]+)")
+NO_MODULE = "does not define module export function"  # a library that was loaded, and is no module
+PROGRAMS = ("check.py", "device.py", "imports.py", "seal.py", "trial.py")
 LEFTOVERS = re.compile(r"(^|/)(build|dist|__pycache__|[^/]+\.egg-info)/|\.(so|pyc)$")
 PIP_CHECK = re.compile(r"^(?P<who>\S+) \S+ (requires (?P<missing>[^,\s]+), which|has requirement (?P<unmet>[\w.-]+))")
-# Take each name as a consumer does, and say how that went; what modules print stays apart from it.
-TRY = """
-import importlib, json, os, sys, types
-say = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-sys.path = [place for place in sys.path if place]
-for module, name in json.loads(sys.argv[1]):
-    try:
-        found = importlib.import_module(module)
-        for part in name.split(".") if name else ():
-            if not isinstance(found, types.ModuleType):
-                break
-            try:
-                found = getattr(found, part)
-            except AttributeError:
-                found = importlib.import_module(found.__name__ + "." + part)
-        place = getattr(found, "__file__", None)
-        said = {"text": str(found), "places": [place] if place else [*map(str, getattr(found, "__path__", ()))]}
-    except BaseException as error:
-        said = {"error": type(error).__name__ + ": " + str(error), "tried": isinstance(error, ImportError)}
-    print(json.dumps(said), file=say, flush=True)
-"""
 
 
 class Failed(Exception):  # noqa: N818 - an outcome, not an error
@@ -61,19 +45,83 @@ class CouldNotRun(Exception):  # noqa: N818 - an outcome, not an error
     """The check could not be tried here, and why."""
 
 
+class Trials:
+    """A process that forks for every request. It has loaded some modules, once; those that cannot be, it refuses."""
+
+    def __init__(self, python: str, modules: list[str]) -> None:
+        self.command, self.loaded = [python, str(Path(__file__).with_name("trial.py"))], modules
+        self.refused = set[str]()
+        self.start()
+
+    def start(self) -> None:
+        """Load what can be loaded; after one that cannot, the next process goes on without it."""
+        while True:
+            environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+            self.process = subprocess.Popen([*self.command, *self.loaded], cwd="/", env=environment, text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                            start_new_session=True)
+            self.known: dict[str, dict[str, Any]] = {}
+            for module in self.loaded:
+                said = self.line(TIME_LIMIT_S)
+                if not said or said["problem"]:
+                    break
+                self.known[module] = said
+            else:
+                return
+            self.end()
+            self.refused.add(self.loaded.pop(len(self.known)))
+
+    def line(self, limit_s: float) -> dict[str, Any] | None:
+        """What the process says next, if it does in time."""
+        watch = threading.Timer(limit_s, self.end)
+        watch.start()
+        try:
+            return dict(json.loads(self.process.stdout.readline() if self.process.stdout else ""))
+        except (ValueError, TypeError):
+            return None
+        finally:
+            watch.cancel()
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def ask(self, names: list[Name]) -> dict[str, Any]:
+        """What became of some names, tried in one process; one that crashes or hangs takes the rest along."""
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps({"names": names, "limit_s": TIME_LIMIT_S}), file=self.process.stdin, flush=True)
+        said = self.line(TIME_LIMIT_S + 5)
+        if said is None:
+            self.end()
+            self.start()
+            said = {"found": [], "why": "it ended the process that watched it"}
+        return said
+
+    def take(self, names: list[Name]) -> list[dict[str, Any]]:
+        """What became of each name; a crash costs one name."""
+        found: list[dict[str, Any]] = []
+        while len(found) < len(names):
+            said = self.ask(names[len(found):])
+            found += [each for each in said["found"] if "mapped" not in each]
+            found += [{"error": said["why"], "tried": True}] if len(found) < len(names) else []
+        return found
+
+
 class World:
     """What the checks look at: the image's own files, and the list's interpreter."""
 
-    def __init__(self, root: Path, python: str) -> None:
-        self.root, self.python = root, python
+    def __init__(self, root: Path, python: str, listing: Path, modules: list[str]) -> None:
+        self.root, self.python, self.listing, self.modules = root, python, listing, modules
+        self.notes: list[str] = []  # of the check that runs: what passed, and still wants to be seen
+        self.idle: dict[str, set[str]] = {}  # of each consumer, the waivers that no window needed so far
 
     def read(self, name: str) -> Any:
         return json.loads((self.root / name).read_text("utf-8"))
 
-    def run(self, *command: str) -> tuple[int, bytes, str]:
-        """Run a program from / that can hang or crash without taking the others along: exit code, output, errors."""
+    def run(self, *command: str, folder: str = "/") -> tuple[int, bytes, str]:
+        """Run a program that can hang or crash without taking the others along: exit code, output, errors."""
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "GIT_OPTIONAL_LOCKS": "0"}
-        with subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        with subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, start_new_session=True) as child:
             try:
                 output, errors = child.communicate(timeout=TIME_LIMIT_S)
@@ -82,18 +130,31 @@ class World:
                 raise Failed(f"did not end within {TIME_LIMIT_S} s") from None
         return child.returncode, output, errors.decode(errors="replace").strip()
 
-    def take(self, names: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
-        """What became of importing each module and taking the name from it; a crash costs one name."""
-        found: list[dict[str, Any]] = []
-        while len(found) < len(names):
-            try:
-                code, output, errors = self.run(self.python, "-c", TRY, json.dumps(names[len(found):]))
-                why = f"exit code {code}, {(errors.splitlines() or ['no message'])[-1]}"
-            except Failed as failed:
-                output, why = b"", str(failed)
-            found += map(json.loads, output.splitlines())
-            found += [{"error": why, "tried": True}] if len(found) < len(names) else []
-        return found
+    @functools.cached_property
+    def environment(self) -> dict[str, str]:
+        """What Python sees when it starts; modules may set more."""
+        _, output, errors = self.run(self.python, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
+        return dict(json.loads(output.splitlines()[-1] if output else errors))
+
+    @functools.cached_property
+    def bare(self) -> Trials:
+        """Nothing is loaded: every request begins as a new interpreter does."""
+        return Trials(self.python, [])
+
+    @functools.cached_property
+    def warm(self) -> Trials:
+        """The modules of the list are loaded, once."""
+        return Trials(self.python, self.modules)
+
+    def take(self, names: list[Name]) -> list[dict[str, Any]]:
+        """What became of importing each module and taking the name from it."""
+        found = {name: self.warm.known[name[0]] for name in names if name[0] in self.warm.known and not name[1]}
+        quick = [name for name in names if name not in found and name[0] not in self.warm.refused]
+        found |= zip(quick, self.warm.take(quick), strict=True)
+        # A fork may fail for the fork's sake: what counts is a process without a past.
+        again = [name for name in names if "error" in found.get(name, {"error": ""})]
+        found |= zip(again, self.bare.take(again), strict=True)
+        return [found[name] for name in names]
 
     def import_one(self, module: str, name: str | None = None) -> dict[str, Any]:
         (found,) = self.take([(module, name)])
@@ -101,15 +162,20 @@ class World:
             raise (CouldNotRun if no_device(found) else Failed)(found["error"])
         return found
 
+    def close(self) -> None:
+        for trials in [vars(self)[name] for name in ("bare", "warm") if name in vars(self)]:
+            trials.end()
+
 
 def no_device(found: dict[str, Any]) -> bool:
     return not found["tried"] and bool(NO_DEVICE.search(found["error"]))
 
 
 def torch_rocm(world: World, _: dict[str, Any]) -> str:
+    world.import_one("torch")
     fields = ("__version__", "version.hip", "version.cuda")
-    version, hip, cuda = (world.import_one("torch", name)["text"] for name in fields)
-    if hip == "None" or cuda != "None":
+    version, hip, cuda = (found.get("text") for found in world.take([("torch", name) for name in fields]))
+    if hip in (None, "None") or cuda != "None":
         raise Failed(f"torch {version} is no ROCm build: hip={hip}, cuda={cuda}")
     return f"torch {version}, hip {hip}"
 
@@ -149,9 +215,16 @@ def source(world: World, check: dict[str, Any]) -> str:
     if hashlib.sha256(git("diff", "HEAD")).hexdigest() != record["diff_sha256"]:
         names = git("diff", "--name-only", "HEAD").decode().split()
         raise Failed(f"changed since it was patched; files that differ from the commit: {', '.join(names) or 'none'}")
-    listed = git("ls-files", "--others", "--exclude-standard").decode().splitlines()
-    if strange := [name for name in listed if not LEFTOVERS.search(name)]:
-        raise Failed(f"files that are in no commit: {', '.join(strange[:5])}")
+    listed = git("ls-files", "--others", "--exclude-standard", "-z").decode().split("\0")
+    strange = {name for name in listed if name and not LEFTOVERS.search(name)}
+    for patch in reversed([entry["path"] for entry in record["patches"]]):  # what a patch creates is in no commit
+        lines = git("apply", "--numstat", "-z", patch).decode().split("\0")
+        made = strange & {line.split("\t")[2] for line in lines if line}
+        for name in made:
+            git("apply", "--reverse", "--check", f"--include={name}", patch)
+        strange -= made
+    if strange:
+        raise Failed(f"files that are in no commit: {', '.join(sorted(strange)[:5])}")
     return title
 
 
@@ -175,8 +248,8 @@ def pip_check(world: World, check: dict[str, Any]) -> str:
     if new := [line for line in lines if line not in known and found[line] not in waived]:
         keys = [f" (key: pip_check.{'.'.join(found[line])})" if all(found[line]) else "" for line in new]
         raise Failed("\n".join(map("".join, zip(new, keys, strict=True))))
-    idle = sorted(f"{who}: {what}" for who, what in waived - set(found.values()))
-    return f"{len(lines)} lines, all known" + (f"; waived and not there: {', '.join(idle)}" if idle else "")
+    world.notes += [f"waives nothing: pip_check.{who}.{what}" for who, what in sorted(waived - set(found.values()))]
+    return f"{len(lines)} lines, all known"
 
 
 def _pair(line: str) -> tuple[str, str]:
@@ -194,11 +267,48 @@ def absent(_: World, check: dict[str, Any]) -> str:
 
 def env(world: World, check: dict[str, Any]) -> str:
     name, wanted = check["variable"], check["value"]
-    _, output, errors = world.run(world.python, "-c", f"import json, os; print(json.dumps(os.environ.get({name!r})))")
-    found = json.loads(output.splitlines()[-1] if output else errors)
+    found = world.environment.get(name)
     if found != wanted:
         raise Failed(f"{name} is {found!r}, wanted {'absent' if wanted is None else repr(wanted)}")
-    return "absent" if found is None else str(found)
+    return "absent" if found is None else found
+
+
+def env_read(_: World, check: dict[str, Any]) -> str:
+    """Variables age: RAY_... has to stand in the source of the installed ray, VLLM_... in that of vllm."""
+    read, idle = [], []
+    for name in check["variables"]:
+        for dist in metadata.distributions(name=name.partition("_")[0]):
+            places = [path for path in dist.files or [] if not {"examples", "tests"} & set(path.parts)]
+            files = [Path(str(dist.locate_file(path))) for path in places if path.suffix in (".py", ".so")]
+            files.sort(key=lambda path: path.suffix != ".py")  # the large ones last
+            if reader := next((path for path in files if path.is_file() and name.encode() in path.read_bytes()), None):
+                read.append(f"{name}: {reader}")
+            elif files:
+                idle.append(f"{name}: {dist.metadata['Name']} {dist.version} has no such name")
+    if idle:
+        raise Failed("\n".join(idle))
+    if not read:
+        raise CouldNotRun("no variable begins with the name of an installed distribution")
+    return "\n".join(read)
+
+
+def config(world: World, check: dict[str, Any]) -> str:
+    """What only a finished image has; whoever looks at it from outside writes it beside the list."""
+    try:
+        found = json.loads(world.listing.with_name("config.json").read_text("utf-8"))[check["key"]]
+    except FileNotFoundError:
+        raise CouldNotRun("only from outside is the image's configuration seen") from None
+    wanted = (world.root / check["file"]).read_text().strip() if check["file"] else check["value"]
+    if found != wanted:
+        raise Failed(f"{check['key']} of the image is {found!r}, wanted {wanted!r}")
+    return str(found)
+
+
+def executable(_: World, check: dict[str, Any]) -> str:
+    path = Path(str(metadata.distribution(check["distribution"]).locate_file(check["file"])))
+    if not path.is_file() or not path.stat().st_mode & 0o111:
+        raise Failed(f"{path} {'may not be executed' if path.is_file() else 'is not there'}")
+    return str(path)
 
 
 def import_module(world: World, check: dict[str, Any]) -> str:
@@ -233,20 +343,70 @@ def _modules(dist: metadata.Distribution) -> set[str]:
     return {name for name in names if name.isidentifier()}
 
 
+def _compiled(dist: metadata.Distribution) -> list[str]:
+    """The compiled modules of a distribution, by their names."""
+    names = [".".join(path.parts).partition(".so")[0] for path in dist.files or [] if path.suffix == ".so"]
+    names = [re.sub(r"\.(abi3|cpython-[\w-]+)$", "", name) for name in names]
+    return sorted(name for name in names if all(part.isidentifier() for part in name.split(".")))
+
+
+def loads(world: World, check: dict[str, Any]) -> str:
+    names: list[Name] = [(name, None) for name in _compiled(_distribution(world, check["source"]))]
+    found = {name: each for (name, _), each in zip(names, world.take(names), strict=True) if _broken(each)}
+    if found:
+        outcome = CouldNotRun if all(map(no_device, found.values())) else Failed
+        raise outcome("\n".join(f"{name}: {each['error']}" for name, each in found.items()))
+    return ", ".join(name for name, _ in names) or "no compiled modules"
+
+
+def _broken(found: dict[str, Any]) -> bool:
+    return "error" in found and NO_MODULE not in found["error"]
+
+
+def _distribution(world: World, source: str) -> metadata.Distribution:
+    return metadata.distribution(world.read(f"sources/{source}.json")["distribution"])
+
+
+def one_copy(world: World, check: dict[str, Any]) -> str:
+    """All in one new process, in this order: the state of one copy is not seen by who uses the other."""
+    compiled = [name for source in check["sources"] for name in _compiled(_distribution(world, source))]
+    names: list[Name] = [(name, None) for name in dict.fromkeys([*check["modules"], *compiled])]
+    said = world.bare.ask(names)
+    if len(said["found"]) <= len(names):
+        raise Failed(f"{names[len(said['found'])][0]}: {said['why']}")
+    *found, last = said["found"]
+    lines, several = [], False
+    for library in check["libraries"]:
+        places = [path for path in last["mapped"] if Path(path).name.partition(".so")[0] == library]
+        several = several or len(places) > 1
+        lines.append(f"{library}: {', '.join(places) or 'none of these modules loads it'}")
+    faults = {name: each for (name, _), each in zip(names, found, strict=True) if _broken(each)}
+    lines += [f"{name}: {each['error']}" for name, each in faults.items()]
+    if several or not all(map(no_device, faults.values())):
+        raise Failed("\n".join(lines))
+    if faults or any(line.endswith("loads it") for line in lines):
+        raise CouldNotRun("\n".join(lines))
+    return "\n".join(lines)
+
+
 def device_code(world: World, check: dict[str, Any]) -> str:
-    record = world.read(f"sources/{check['source']}.json")
     wanted = set((world.root / "gpu_targets").read_text().strip().split(";"))
-    dist = metadata.distribution(record["distribution"])
-    faults = []
+    dist = _distribution(world, check["source"])
+    faults, unread = [], []
     for module in check["modules"]:
         places = [path for path in dist.files or [] if re.match(rf"{module}\.[^/]*so$", path.name)]
-        faults += [] if places else [f"{record['distribution']} has no module {module}"]
+        faults += [] if places else [f"{dist.metadata['Name']} has no module {module}"]
         for path in places:
-            found = sorted(set(map(bytes.decode, BUNDLE.findall(Path(str(dist.locate_file(path))).read_bytes()))))
-            if wanted - set(found):
-                faults.append(f"{path}: wanted {', '.join(sorted(wanted))}, found {', '.join(found) or 'none'}")
-    if faults:
-        raise Failed("\n".join(faults))
+            line = f"{path}: wanted {', '.join(sorted(wanted))}, found"
+            try:
+                found = device.targets(Path(str(dist.locate_file(path))))
+                faults += [f"{line} {', '.join(sorted(found)) or 'none'}"] if wanted - found else []
+            except device.Unreadable as reason:
+                unread.append(f"{line} code that cannot be read here: {reason}")
+            except device.Torn as reason:
+                faults.append(f"{line} something torn: {reason}")
+    if faults or unread:
+        raise (Failed if faults else CouldNotRun)("\n".join([*faults, *unread]))
     return f"{', '.join(sorted(wanted))} in {', '.join(check['modules'])}"
 
 
@@ -266,7 +426,10 @@ def api_window(world: World, check: dict[str, Any]) -> str:
     if untried := [f"{module}.{name}: {tried[module, name]['error']}" for module, name in sorted(names, key=str)
                    if "error" in tried[module, name]]:
         raise CouldNotRun("\n".join(["found in the source, but its import asks for a device:", *untried]))
-    return "\n".join([f"{len(names)} names", *window.notes])
+    world.notes += window.notes
+    idle = world.idle[check["consumer"]] = world.idle.get(check["consumer"], set(check["unused"])) & window.idle
+    world.notes += [f"waives nothing: {pattern}" for pattern in sorted(idle) if check["last"]]
+    return f"{len(names)} names"
 
 
 def _import_roots(package: str) -> list[Path]:
@@ -276,16 +439,40 @@ def _import_roots(package: str) -> list[Path]:
     return [Path(place).parent for place in spec.submodule_search_locations or [str(spec.origin)]]
 
 
+def proof(world: World, check: dict[str, Any]) -> str:
+    """A patch's own program ends well where the patch does what it is for."""
+    return _ended_well(*world.run(world.python, "-c", check["program"]))
+
+
+def tests(world: World, check: dict[str, Any]) -> str:
+    """A test file of the source itself, run in its checkout."""
+    if importlib.util.find_spec("pytest") is None:
+        raise CouldNotRun("no pytest is installed")
+    checkout = world.read(f"sources/{check['source']}.json")["checkout"]
+    options = ("-q", "-p", "no:cacheprovider", check["file"])
+    return _ended_well(*world.run(world.python, "-m", "pytest", *options, folder=checkout))
+
+
+def _ended_well(code: int, output: bytes, errors: str) -> str:
+    said = "\n".join([output.decode("utf-8", "replace"), errors]).strip().splitlines()[-20:]
+    if code:
+        found = {"error": "\n".join(said) or f"exit code {code}", "tried": False}
+        raise (CouldNotRun if no_device(found) else Failed)(found["error"])
+    return said[-1] if said else "it does"
+
+
 KINDS = {
-    "absent": absent, "api_window": api_window, "device_code": device_code, "env": env, "import": import_module,
-    "numpy_users": numpy_users, "owners": owners, "pip_check": pip_check, "seal": seal_holds, "source": source,
-    "torch_rocm": torch_rocm, "version": version,
+    "absent": absent, "api_window": api_window, "config": config, "device_code": device_code, "env": env,
+    "env_read": env_read, "executable": executable, "import": import_module, "loads": loads, "numpy_users": numpy_users,
+    "one_copy": one_copy, "owners": owners, "pip_check": pip_check, "proof": proof, "seal": seal_holds,
+    "source": source, "tests": tests, "torch_rocm": torch_rocm, "version": version,
 }
 
 
 def outcome(world: World, check: dict[str, Any]) -> dict[str, Any]:
     """Run one check; whatever happens in it is its own outcome."""
     started, found, detail = time.monotonic(), PASSED, ""
+    world.notes = []
     try:
         if check["kind"] not in KINDS:
             raise Failed(f"no such kind of check: {check['kind']!r}")  # noqa: TRY301 - an outcome like the others
@@ -296,14 +483,14 @@ def outcome(world: World, check: dict[str, Any]) -> dict[str, Any]:
         found, detail = COULD_NOT_RUN, str(reason)
     except Exception as error:  # noqa: BLE001 - a check that breaks has failed, the others go on
         found, detail = FAILED, f"{type(error).__name__}: {error}"
-    detail = detail.encode(errors="backslashreplace").decode()  # what a library says need not be text
+    detail, *notes = [text.encode(errors="backslashreplace").decode() for text in (detail, *world.notes)]
     return {**{key: check.get(key) for key in ("name", "kind", "hint")}, "outcome": found, "detail": detail,
-            "seconds": round(time.monotonic() - started, 3)}
+            "notes": notes, "seconds": round(time.monotonic() - started, 3)}
 
 
 def digests(listing: Path) -> dict[str, str]:
     """What a result belongs to: these programs and this list."""
-    programs = b"".join(Path(path).read_bytes() for path in (__file__, imports.__file__, seal.__file__))
+    programs = b"".join(Path(__file__).with_name(name).read_bytes() for name in PROGRAMS)
     return {"program_sha256": hashlib.sha256(programs).hexdigest(),
             "list_sha256": hashlib.sha256(listing.read_bytes()).hexdigest()}
 
@@ -316,17 +503,21 @@ def run(listing: Path, root: Path, nonce: str | None, output: Path | None) -> in
     """Run the whole list and show it; the exit code says whether anything failed."""
     try:
         wanted = json.loads(listing.read_text("utf-8"))
-        world, named = World(root, wanted["python"]), {check["name"]: check["hint"] for check in wanted["checks"]}
+        named = {check["name"]: check["hint"] for check in wanted["checks"]}
+        modules = ["torch" for check in wanted["checks"] if check["kind"] == "torch_rocm"]
+        modules += [check["module"] for check in wanted["checks"] if check["kind"] == "import"]
+        world = World(root, wanted["python"], listing, list(dict.fromkeys(modules)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(f"verification did not run: {listing}: {type(error).__name__}: {error}")
     if not named or len(named) < len(wanted["checks"]):
         sys.exit(f"verification did not run: {'two checks have one name' if named else 'the list is empty'}")
     checks = [outcome(world, check) for check in wanted["checks"]]
+    world.close()
     counts = counted(checks)
     result = {"schema": 1, **digests(listing), "nonce": nonce, "counts": counts, "checks": checks}
     print("checks: {passed} passed, {failed} failed, {could_not_run} could not run".format(**counts))
     for check in checks:
-        shown = [] if check["outcome"] == PASSED else check["detail"].splitlines()
+        shown = check["notes"] if check["outcome"] == PASSED else check["detail"].splitlines()
         shown += [f"hint: {check['hint']}"] if check["outcome"] == FAILED else []
         print(f"{check['outcome']:<14}{check['name']}", *shown, sep=f"\n{'':<16}")
     if nonce:

@@ -1,7 +1,8 @@
-"""A root file system of a few megabytes, made of this machine's own programs."""
+"""A root file system of a few megabytes, made of this machine's own programs; and rehearsals to break."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import shutil
@@ -11,14 +12,31 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import private
 import pytest
+from table import Table
+
+from builder import build, facts, manifest, standin
+from builder.build import Order
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from builder.engine import Engine
+    from builder.report import Report
+    from builder.trace import Event
+
+    Change = Callable[[Path], None]
+    Make = Callable[..., Order]
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = manifest.load(ROOT / "images" / "rocm7.14.yaml")
+FACTS = facts.of(MANIFEST, ROOT)
 
 PROGRAMS = (
     "bash",
     "cat",
+    "chmod",
     "cp",
     "echo",
     "env",
@@ -34,14 +52,17 @@ PROGRAMS = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    private.needed = config.getoption("--need-engine")
+
+
 def libraries(program: str) -> set[str]:
     done = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
     return set(re.findall(r"/\S+", done.stdout))
 
 
-@pytest.fixture(scope="session")
-def tiny(engine: Engine) -> str:
-    """An image with a shell and a handful of programs; its reference."""
+def root_archive() -> io.BytesIO:
+    """A root file system with a shell and a handful of programs, as tar."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w") as archive:
         found = {name: shutil.which(name) or pytest.fail(f"this machine has no {name}") for name in PROGRAMS}
@@ -57,6 +78,65 @@ def tiny(engine: Engine) -> str:
         link.type, link.linkname = tarfile.SYMTYPE, "bash"
         archive.addfile(link)
     body.seek(0)
+    return body
+
+
+@pytest.fixture(scope="session")
+def tiny(engine: Engine) -> str:
+    """An image with a shell and a handful of programs; its reference."""
     reference = f"vime-images-test/tiny:{uuid.uuid4().hex[:8]}"
-    engine.import_root(body, reference, ["ENV PATH=/bin"])
+    engine.import_root(root_archive(), reference, ["ENV PATH=/bin"])
     return reference
+
+
+def quiet(_: Event) -> None:
+    """Watch nothing."""
+
+
+@pytest.fixture(scope="session")
+def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Orders for rehearsals; a change edits a copy of the stand-ins. What they add to the engine goes with the run."""
+    made: list[str] = []
+
+    def make(
+        change: Change | None = None, arguments: Mapping[str, str] | None = None, targets: tuple[str, ...] = ("gfx942",)
+    ) -> Order:
+        standins = standin.STANDINS
+        if change:
+            standins = tmp_path_factory.mktemp("changed") / "standins"
+            shutil.copytree(standin.STANDINS, standins)
+            change(standins)
+        ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
+        base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
+        commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
+        tag = f"vime-images-test:{engine.owner}-{len(made)}"
+        made.extend([tag, *([base.reference] if change else [])])
+        return Order(
+            manifest=MANIFEST,
+            facts=FACTS,
+            gpu_targets=targets,
+            tag=tag,
+            arguments={"BASE_IMAGE": base.reference, **commits, **(arguments or {})},
+            network="none",
+        )
+
+    yield make
+    for reference in made:
+        with contextlib.suppress(Exception):  # one that failed has no tag
+            engine.remove_image(reference)
+
+
+@pytest.fixture(scope="session")
+def clean(engine: Engine, order: Make) -> tuple[Order, Report]:
+    """A rehearsal with nothing broken."""
+    ordered = order()
+    return ordered, build.make(engine, ordered, quiet)
+
+
+@pytest.fixture(scope="session")
+def told(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Table]:
+    """Takes down what a way to go wrong came to, or compares it with what docs/engines.md says."""
+    table = Table(update=request.config.getoption("--update-golden"), engine=engine.version)
+    yield table
+    if table.update:
+        table.write()

@@ -8,16 +8,16 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sleepers import sleepers, within
 
 from builder import buildkit
+from builder.engine import OWNER, Engine
 from builder.errors import BuildFailedError
 
 if TYPE_CHECKING:
-    from builder.engine import Engine
     from builder.trace import Event
 
 
@@ -101,43 +101,37 @@ def test_the_classic_builder_stops_at_a_mount(engine: Engine, tiny: str) -> None
     assert "BuildKit" in done.stderr
 
 
-def test_an_interrupted_build_leaves_no_process_in_the_engine(engine: Engine, tiny: str) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_a_build_whose_client_is_stopped_leaves_its_cache_and_nothing_else(
+    engine: Engine, tiny: str, how: signal.Signals
+) -> None:
     marker = f"3{time.time_ns() % 10**8}"  # a sleep that only this test starts
+    text = f"FROM {tiny}\nRUN <<'FIRST'\n: {marker}\nFIRST\nRUN <<'SLEEP'\nsleep {marker}\nSLEEP\n"
     program = textwrap.dedent(f"""
+        import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts with `&`
         from builder import buildkit
         from builder.engine import Engine
-        text = "FROM {tiny}\\nRUN <<'SLEEP'\\necho asleep; sleep {marker}\\nSLEEP\\n"
-        buildkit.build(Engine("test-interrupt"), text, arguments={{}}, watch=lambda event: print(event, flush=True))
+        buildkit.build(Engine("test-stopped"), {text!r}, arguments={{}}, watch=print)
     """)
     environment = os.environ | ({"DOCKER_HOST": engine.address} if engine.address.startswith("unix://") else {})
+    before = images(engine)
     with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
+        [sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     ) as process:
-        assert process.stdout
-        for line in process.stdout:
-            if "asleep" in line:
-                break
-        assert sleepers(marker)
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
-    deadline = time.monotonic() + 10
-    while sleepers(marker) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not sleepers(marker)
+        try:
+            assert within(30, lambda: sleepers(marker))
+            process.send_signal(how)
+            assert process.wait(timeout=30) != 0
+        finally:
+            process.kill()  # without it, `with` waits for a client that nobody has stopped
+    assert within(1, lambda: not sleepers(marker))
+    assert images(engine) == before
+    assert not engine.api.containers(all=True, filters={"label": f"{OWNER}=test-stopped"})
+    again = buildkit.build(engine, text.replace(f"sleep {marker}", "true"), arguments={}, watch=quiet)
+    assert [(step.name, step.cached) for step in again.steps] == [("FIRST", True), ("SLEEP", False)]
 
 
-def sleepers(marker: str) -> list[Path]:
-    """The processes of this machine that sleep for exactly `marker` seconds; an engine elsewhere shows none."""
-    wanted = f"sleep\0{marker}\0".encode()
-    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if read(path) == wanted]
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended meanwhile
-        return b""
+def images(engine: Engine) -> set[str]:
+    """The images of an engine, with their tags."""
+    return {f"{image['Id']} {sorted(image['RepoTags'] or [])}" for image in engine.api.images(all=True)}

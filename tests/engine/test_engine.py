@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import socket
-import time
-from typing import TYPE_CHECKING
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
 
 import pytest
+from sleepers import within
 
 from builder.engine import OWNER, Engine
-from builder.errors import BaseImageError, EngineAbsentError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from builder.trace import Event
-
-
-def quiet(_: Event) -> None:
-    """Watch nothing."""
+from builder.errors import EngineError
 
 
 def mine(engine: Engine) -> list[str]:
     """The containers that carry this run's label."""
     filters = {"label": f"{OWNER}={engine.owner}"}
-    return [found["Id"] for found in engine._api.containers(all=True, filters=filters)]  # noqa: SLF001
+    return [found["Id"] for found in engine.api.containers(all=True, filters=filters)]
 
 
 def test_a_container_reads_its_files_and_is_gone_afterwards(engine: Engine, tiny: str) -> None:
@@ -46,8 +42,9 @@ def test_a_container_cannot_write_outside_its_scratch(engine: Engine, tiny: str)
         tiny, ["bash", "-c", "touch /tmp/x && echo scratch; touch /etc/x || echo closed"]
     ) as container:
         container.wait()
-        assert container.output().splitlines()[0] == "scratch"
-        assert container.output().splitlines()[-1] == "closed"
+        lines = container.output().splitlines()  # of two streams, whose order nobody promises
+    assert {"scratch", "closed"} < set(lines)
+    assert [line for line in lines if "/etc/x" in line]
 
 
 def test_a_container_has_no_network(engine: Engine, tiny: str) -> None:
@@ -61,30 +58,40 @@ def test_a_container_ends_at_its_time_limit(engine: Engine, tiny: str) -> None:
         assert container.wait() == 124
 
 
-def test_a_base_that_a_registry_lacks_says_what_to_compare(engine: Engine) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    reference = f"127.0.0.1:{port}/rocm/primus:v1@sha256:{'1' * 64}"
-    started = time.monotonic()
-    with pytest.raises(BaseImageError) as caught:
-        engine.pull(reference, quiet)
-    assert f"cannot have {reference}" in str(caught.value)
-    assert "the registry was not reached" in str(caught.value)
-    assert time.monotonic() - started < 30
+def test_a_container_of_an_image_that_is_not_there_is_refused_in_our_words(engine: Engine) -> None:
+    with (
+        pytest.raises(EngineError, match="refuses to run a container: No such image: nobody/nothing:1"),
+        engine.container("nobody/nothing:1", ["true"]),
+    ):
+        pytest.fail("it runs")
+    with pytest.raises(EngineError, match="refuses to show an image: No such image: nobody/nothing:1"):
+        engine.labels("nobody/nothing:1")
+    with pytest.raises(EngineError, match="refuses to tag an image: No such image: nobody/nothing:1"):
+        engine.tag("nobody/nothing:1", "nobody/else:1")
+    assert mine(engine) == []
 
 
-def test_no_engine_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    with pytest.raises(EngineAbsentError) as caught:
-        Engine(owner="test")
-    assert "no container engine at unix://" in str(caught.value)
-    assert "scripts/engine start" in str(caught.value)
-
-
-def test_a_stale_socket_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stale = tmp_path / "stale.sock"
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(stale))
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{stale}")
-    with pytest.raises(EngineAbsentError, match="no engine behind it"):
-        Engine(owner="test")
+def test_a_killed_client_leaves_a_container_that_ends_by_itself(engine: Engine, tiny: str) -> None:
+    owner = f"test-killed-{uuid.uuid4().hex[:8]}"
+    program = textwrap.dedent(f"""
+        from builder.engine import Engine
+        with Engine({owner!r}).container({tiny!r}, ["sleep", "600"], time_limit_s=3) as container:
+            print("up", flush=True)
+            container.wait()
+    """)
+    environment = os.environ | ({"DOCKER_HOST": engine.address} if "://" in engine.address else {})
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as client:
+        assert client.stdout
+        assert client.stdout.readline() == "up\n"
+        client.send_signal(signal.SIGKILL)
+    filters = {"label": f"{OWNER}={owner}"}
+    (left,) = engine.api.containers(all=True, filters=filters)
+    assert left["State"] == "running", "nobody is left to end it"
+    assert within(15, lambda: not engine.api.inspect_container(left["Id"])["State"]["Running"])
+    state = engine.api.inspect_container(left["Id"])["State"]
+    assert state["ExitCode"] == 124
+    with contextlib.closing(Engine(owner)) as later:
+        later.remove_leftovers()
+    assert engine.api.containers(all=True, filters=filters) == []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elves import bundle, elf
 from wheels import Wheel, index
 
 INSIDE = Path(__file__).parents[2] / "builder" / "inside"
@@ -147,6 +148,56 @@ def test_what_an_import_leaves_running_ends_with_its_time(
     assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
+def test_a_module_is_loaded_once_for_all_checks(world: World, tmp_path: Path) -> None:
+    count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n"
+    module(world, "torch/__init__.py", f"{count}__version__ = '2.12.0'\nfrom torch import version")
+    module(world, "torch/version.py", "hip, cuda = '7.14', None")
+    module(world, "demo.py", "import torch")
+    module(world, "demo2.py", "import torch")
+    names = [{"kind": "import", "module": name, "under": None} for name in ("torch", "demo", "demo2")]
+    found = world.check({"kind": "torch_rocm"}, *names)
+    assert [check["outcome"] for check in found] == ["passed"] * 4
+    assert (tmp_path / "count").read_text() == "x"
+
+
+def test_what_loads_only_alone_passes(world: World) -> None:
+    """A fork may fail for the fork's sake: the outcome is that of a process without a past."""
+    module(world, "first.py", "")
+    module(world, "lonely/__init__.py", "")
+    module(world, "lonely/part.py", "import sys\nif 'first' in sys.modules: raise ImportError('not beside first')")
+    module(world, "../checkout/app/main.py", "import lonely.part")
+    world.write("sources/app.json", {"checkout": str(world.root.parent / "checkout")})
+    first = {"kind": "import", "module": "first", "under": None}
+    found = world.check(first, {**WINDOW, "packages": ["lonely"]})
+    assert [check["outcome"] for check in found] == ["passed", "passed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "passed"),
+        ("import sys; assert sys.stdin.read() == ''", "passed"),
+        ('import os; os.write(1, b\'{"problem": null}\\n{"found": []}\\n\')', "passed"),
+        ("import subprocess; subprocess.Popen(['sleep', '60'])", "passed"),
+        ("import sys; sys.exit('no')", "failed"),
+        ("import os; os.close(1); os.close(2)", "passed"),
+    ],
+    ids=[
+        "leaves a thread",
+        "reads its input",
+        "writes answers",
+        "leaves a process",
+        "exits",
+        "closes",
+    ],
+)
+def test_whatever_a_module_does_costs_no_other_check(world: World, text: str, outcome: str) -> None:
+    module(world, "demo.py", text)
+    module(world, "after.py", "")
+    names = [{"kind": "import", "module": name, "under": None} for name in ("json", "demo", "after")]
+    assert [check["outcome"] for check in world.check(*names)] == ["passed", outcome, "passed"]
+
+
 def test_a_part_of_a_namespace_package_elsewhere_fails(world: World, tmp_path: Path) -> None:
     module(world, "space/one.py", "")
     check = {"kind": "import", "module": "space", "under": str(world.modules)}
@@ -232,7 +283,9 @@ def test_the_result_behind_the_nonce_is_ascii_json_of_this_program_and_this_list
     world.check({"kind": "import", "module": "demo", "under": None})
     line = next(line for line in world.run("run", "--nonce", "abc").stdout.splitlines() if line.startswith("abc"))
     assert line.isascii()
-    programs = b"".join((INSIDE / name).read_bytes() for name in ("check.py", "imports.py", "seal.py"))
+    programs = b"".join(
+        (INSIDE / name).read_bytes() for name in ("check.py", "device.py", "imports.py", "seal.py", "trial.py")
+    )
     result = json.loads(line.removeprefix("abc"))
     assert result["program_sha256"] == hashlib.sha256(programs).hexdigest()
     assert result["list_sha256"] == hashlib.sha256(world.list.read_bytes()).hexdigest()
@@ -289,6 +342,20 @@ def test_a_file_that_is_in_no_commit_fails(world: World, checkout: Path) -> None
     assert world.outcome(SOURCE) == ("failed", "files that are in no commit: extra.py")
 
 
+def test_what_a_patch_creates_belongs_to_the_source_as_long_as_it_is_the_patch_s(
+    world: World, checkout: Path, tmp_path: Path
+) -> None:
+    lines = "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+n = 1\n"
+    (tmp_path / "new.patch").write_text(f"diff --git a/new.py b/new.py\nnew file mode 100644\n{lines}")
+    git(checkout, "apply", str(tmp_path / "new.patch"))
+    assert world.outcome(SOURCE)[0] == "failed"
+    record = json.loads((world.root / "sources/demo.json").read_text())
+    world.write("sources/demo.json", {**record, "patches": [{"path": str(tmp_path / "new.patch"), "sha256": ""}]})
+    assert world.outcome(SOURCE)[0] == "passed"
+    (checkout / "new.py").write_text("n = 2\n")
+    assert world.outcome(SOURCE)[0] == "failed"
+
+
 def test_a_source_at_another_commit_fails(world: World, checkout: Path) -> None:
     git(checkout, "commit", "--quiet", "-am", "two")
     outcome, detail = world.outcome(SOURCE)
@@ -315,6 +382,7 @@ WINDOW = {
     "provider": "prov",
     "packages": ["prov"],
     "unused": {},
+    "last": True,
 }
 
 
@@ -359,8 +427,9 @@ def test_a_device_that_is_not_there_hides_no_other_failure(world: World) -> None
 def test_where_an_import_fails_its_alternative_is_taken_and_tried(world: World) -> None:
     consumer = "try:\n    from prov.a import X\nexcept ImportError:\n    from prov.b import X\n"
     outcome, detail = api(world, consumer, a="import nothing_such\nX = 1", b="X = 1")
-    assert outcome == "passed"
-    assert "alternative taken: prov.b.X, for want of: prov.a.X" in detail
+    assert (outcome, detail) == ("passed", "1 names")
+    (found,) = json.loads(world.result.read_text())["checks"]
+    assert found["notes"][0].startswith("alternative taken: prov.b.X, for want of: prov.a.X")
     assert api(world, consumer, a="import nothing_such\nX = 1", b="raise ImportError\nX = 1")[0] == "failed"
 
 
@@ -372,6 +441,19 @@ def test_an_optional_import_may_fail(world: World) -> None:
 
 def test_what_a_waived_file_takes_is_not_tried(world: World) -> None:
     assert api(world, "import prov.a", {"app/*": "opt-in"}, a="import nothing_such")[0] == "passed"
+
+
+def test_a_waiver_is_idle_when_no_window_of_its_consumer_needs_it(world: World) -> None:
+    for name, text in {"one": "", "two": "X = 1"}.items():
+        module(world, f"{name}/__init__.py", text)
+    for name, text in {"a": "from one import X", "b": "from two import X"}.items():
+        module(world, f"../checkout/app/{name}.py", text)
+    world.write("sources/app.json", {"checkout": str(world.root.parent / "checkout")})
+    unused = {"app/a.py": "opt-in", "app/b.py": "opt-in"}
+    windows = [{**WINDOW, "packages": [name], "unused": unused, "last": name == "two"} for name in ("one", "two")]
+    first, second = world.check(*windows)
+    assert [note.partition(":")[0] for note in first["notes"]] == ["waived (opt-in)"]
+    assert second["notes"] == ["waives nothing: app/b.py"]
 
 
 def test_a_name_that_a_module_makes_on_demand_is_confirmed(world: World) -> None:
@@ -408,7 +490,6 @@ def in_environment(world: World, python: Path, check: dict[str, Any], **environm
     return found["outcome"], found["detail"]
 
 
-BUNDLE = "__CLANG_OFFLOAD_BUNDLE__ hipv4-amdgcn-amd-amdhsa--gfx942 "
 BREAKS = """
 import os
 if os.environ.get("DEMO") == "no device":
@@ -423,7 +504,7 @@ WHEELS = [
         "demo",
         "0.29.0+rocm714",
         requires=("numpy", "missing-one"),
-        files={"demo/__init__.py": "", "demo/_C.abi3.so": BUNDLE},
+        files={"demo/__init__.py": "", "demo/_C.abi3.so": ""},
     ),
     Wheel("numpy", "1.26.4", files={"numpy/__init__.py": ""}),
     Wheel(
@@ -454,6 +535,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [wheel.name for wheel in WHEELS]
     command = [str(found), "-m", "pip", "install", "--quiet", "--no-deps", "--index-url", address, *names]
     subprocess.run(command, check=True, env={"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull})
+    (compiled,) = (folder / "venv").glob("lib/*/site-packages/demo/_C.abi3.so")
+    compiled.write_bytes(elf({".hip_fatbin": bundle("gfx942")}))
     return found
 
 
@@ -496,7 +579,9 @@ def test_a_new_line_of_pip_check_fails_and_a_waived_one_passes(world: World, pyt
     detail = f"{line} (key: pip_check.demo.missing-one)"
     assert in_environment(world, python, {"kind": "pip_check", "waived": {}}) == ("failed", detail)
     waived = {"kind": "pip_check", "waived": {"demo": {"missing_one": "why"}, "other": {"idle": "why"}}}
-    assert in_environment(world, python, waived) == ("passed", "1 lines, all known; waived and not there: other: idle")
+    assert in_environment(world, python, waived) == ("passed", "1 lines, all known")
+    (found,) = json.loads(world.result.read_text())["checks"]
+    assert found["notes"] == ["waives nothing: pip_check.other.idle"]
 
 
 def test_a_line_that_the_base_has_passes(world: World, python: Path) -> None:
@@ -522,6 +607,67 @@ def test_what_needs_numpy_has_the_outcome_of_its_imports(world: World, python: P
 @pytest.mark.parametrize(("name", "outcome"), [("tilelang", "passed"), ("numpy", "failed")])
 def test_a_distribution_that_was_taken_out_is_absent(world: World, python: Path, name: str, outcome: str) -> None:
     assert in_environment(world, python, {"kind": "absent", "distribution": name})[0] == outcome
+
+
+def test_a_variable_that_its_program_does_not_read_fails(world: World, python: Path) -> None:
+    def outcome(*names: str) -> tuple[str, str]:
+        return in_environment(world, python, {"kind": "env_read", "variables": list(names)})
+
+    assert outcome("BREAKS_DEMO", "HSA_OF_NOBODY") == ("failed", "BREAKS_DEMO: breaks 1.0 has no such name")
+    assert outcome("HSA_OF_NOBODY")[0] == "could not run"
+    (package,) = python.parents[1].glob("lib/*/site-packages/elsewhere")
+    (package / "__init__.py").write_text("NAME = 'ELSEWHERE_DEMO'\n")
+    assert outcome("ELSEWHERE_DEMO", "HSA_OF_NOBODY") == ("passed", f"ELSEWHERE_DEMO: {package / '__init__.py'}")
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "outcome"),
+    [("demo/x", 0o755, "passed"), ("demo/x", 0o644, "failed"), ("demo/y", 0o755, "failed")],
+)
+def test_a_program_of_a_distribution_can_be_executed(
+    world: World, python: Path, file: str, mode: int, outcome: str
+) -> None:
+    (package,) = python.parents[1].glob("lib/*/site-packages/demo")
+    (package / "x").touch()
+    (package / "x").chmod(mode)
+    check = {"kind": "executable", "distribution": "demo", "file": file}
+    assert in_environment(world, python, check)[0] == outcome
+
+
+def test_compiled_modules_are_loaded_and_not_only_their_packages(world: World, python: Path) -> None:
+    world.write("sources/demo.json", {"distribution": "demo"})
+    outcome, detail = in_environment(world, python, {"kind": "loads", "source": "demo"})
+    assert outcome == "failed"
+    assert detail.startswith("demo._C: ImportError: ")
+
+
+def test_two_copies_of_a_library_in_one_process_are_found(world: World, python: Path, tmp_path: Path) -> None:
+    """The copies are this machine's own libz, under another name each."""
+    world.write("sources/demo.json", {"distribution": "elsewhere"})
+    library = Path("/usr/lib/x86_64-linux-gnu/libz.so.1").read_bytes()
+    for number in (1, 2):
+        (tmp_path / f"libdemo.so.{number}").write_bytes(library.replace(b"libz.so.1", b"libz.so.%d" % (number + 6)))
+    (package,) = python.parents[1].glob("lib/*/site-packages/numpy")
+    check: dict[str, Any] = {"kind": "one_copy", "modules": ["numpy"], "sources": []}
+    for numbers, libraries, wanted in (((), ["libdemo"], "could not run"), ((1, 1), ["libdemo"], "passed"),
+                                       ((1, 2), ["libdemo"], "failed"), ((1, 2), ["libother"], "could not run")):  # fmt: skip
+        lines = [f"ctypes.CDLL({str(tmp_path / f'libdemo.so.{number}')!r})" for number in numbers]
+        (package / "__init__.py").write_text("\n".join(["import ctypes", *lines, ""]))
+        assert in_environment(world, python, {**check, "libraries": libraries})[0] == wanted
+    assert in_environment(world, python, {**check, "libraries": ["libdemo"]})[1] == (
+        f"libdemo: {tmp_path}/libdemo.so.1, {tmp_path}/libdemo.so.2"
+    )
+
+
+def test_the_configuration_of_an_image_is_seen_from_outside(world: World) -> None:
+    check = {"kind": "config", "key": "WorkingDir", "value": "/opt/demo", "file": None}
+    assert world.outcome(check)[0] == "could not run"
+    world.write("config.json", {"WorkingDir": "/opt/demo", "gpu_targets": "gfx942"})
+    assert world.outcome(check) == ("passed", "/opt/demo")
+    assert world.outcome({**check, "value": "/"})[0] == "failed"
+    world.write("gpu_targets", "gfx950\n")
+    found = world.outcome({**check, "key": "gpu_targets", "value": None, "file": "gpu_targets"})
+    assert found == ("failed", "gpu_targets of the image is 'gfx942', wanted 'gfx950'")
 
 
 # The proof

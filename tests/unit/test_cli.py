@@ -221,12 +221,41 @@ def test_without_an_engine_the_hint_is_how_to_start_one(project: Project, comman
     told = project.refusal(errors.EngineAbsentError, *command)
     assert told.count("error: ") == 1
     assert "no container engine at unix://" in told
-    assert "hint: `scripts/engine start` starts a private one" in told
+    assert "hint: for a private one: scripts/engine start && export DOCKER_HOST=$(cat .engine/host)" in told
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["check", "--nonsense"], ["verify"]])
 def test_a_wrong_command_line_says_where_the_help_is(project: Project, arguments: list[str]) -> None:
     assert "--help' for help" in project.refusal(errors.UsageError, *arguments)
+
+
+# Other pins, for one build
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind", "message"),
+    [
+        (
+            "vime.comit=x",
+            errors.UsageError,
+            "no pin 'vime.comit' in images/rocm7.14.yaml\n    hint: did you mean 'vime.commit'?",
+        ),
+        ("vime.tag=v1", errors.UsageError, "no pin 'vime.tag'"),
+        ("vime.commit", errors.UsageError, "--set wants NAME=VALUE, not 'vime.commit'"),
+        ("vime.commit=main", errors.ManifestError, "images/rocm7.14.yaml:"),
+        ("vime.repository=file:///etc", errors.ManifestError, "images/rocm7.14.yaml:"),
+    ],
+)
+def test_a_pin_that_is_none_is_refused_before_any_engine_is_asked(
+    project: Project, setting: str, kind: type[errors.BuilderError], message: str
+) -> None:
+    before = (project.root / f"images/{NAME}.yaml").read_bytes()
+    assert message in project.refusal(kind, "image", NAME, "--set", setting)
+    assert (project.root / f"images/{NAME}.yaml").read_bytes() == before
+
+
+def test_a_wrong_step_to_look_at_is_refused_before_any_engine_is_asked(project: Project) -> None:
+    assert "did you mean 'BUILD_VLLM'?" in project.refusal(errors.UsageError, "debug", NAME, "BULD_VLLM")
 
 
 # Help

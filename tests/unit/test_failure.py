@@ -152,10 +152,12 @@ def test_the_command_for_the_whole_log_comes_only_where_there_is_one() -> None:
     assert "whole log" not in (explained("BUILD_TOOLS", LOGS["compile error"]).hint or "")
 
 
-def test_the_address_to_try_is_the_one_that_the_step_asks() -> None:
-    assert MANIFEST.sources["vllm"].repository in (explained("BUILD_VLLM", LOGS["network"]).hint or "")
-    assert failure.PACKAGE_INDEX in (explained("REQUIREMENTS_VLLM", LOGS["network"]).hint or "")
-    assert failure.PACKAGE_INDEX in (explained("BUILD_TOOLS", LOGS["network"]).hint or "")
+def test_the_command_to_try_asks_whom_the_step_asks() -> None:
+    assert f"git ls-remote {MANIFEST.sources['vllm'].repository}" in (
+        explained("BUILD_VLLM", LOGS["network"]).hint or ""
+    )
+    assert failure.ASK_INDEX in (explained("REQUIREMENTS_VLLM", LOGS["network"]).hint or "")
+    assert failure.ASK_INDEX in (explained("BUILD_TOOLS", LOGS["network"]).hint or "")
 
 
 def test_a_fault_of_the_dockerfile_is_shown_at_its_line() -> None:
@@ -170,10 +172,20 @@ def test_a_cancelled_neighbour_was_not_out_of_memory() -> None:
 
 def test_an_unknown_failure_says_nothing_that_it_does_not_know() -> None:
     problem = explained("LINKS", "test: too many arguments")
-    assert (problem.message, problem.hint) == ("LINKS: failed", None)
+    assert problem.message == "LINKS: failed"
+    assert problem.hint is not None
+    assert problem.hint.startswith("a shell before the step: ")
 
 
 def test_every_step_that_a_manifest_makes_has_a_key() -> None:
     text = render.render(MANIFEST, facts.of(MANIFEST, ROOT))
     scripts = [i.name for i in dockerfile.parse(text) if i.keyword == "RUN" and i.heredocs]
     assert [name for name in scripts if failure.made_by(name, MANIFEST) is None] == ["VERIFY"]
+
+
+def test_a_step_with_a_script_can_be_looked_at_from_a_shell() -> None:
+    command = f"python -m builder debug {MANIFEST.name} VERIFY"
+    assert str(explained("VERIFY", "x").hint).endswith(command)
+    rehearsed = failure.explain(BuildFailedError(Problem("x"), step="VERIFY"), MANIFEST, "vime-images/standin:x")
+    assert str(rehearsed.problems[-1].hint).endswith(f"{command} --rehearsal")
+    assert failure.explain(BuildFailedError(Problem("x")), MANIFEST).problems[-1].hint is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 INSIDE = Path(__file__).parents[2] / "builder" / "inside"
 
@@ -37,6 +40,28 @@ PROVIDER = {
     "pkg/local.py": "def outer():\n    hidden = 1\n    class Inner: pass\n",
     "pkg/sub/inner.py": "class Deep: pass\n",
     "pkg/native.abi3.so": "",
+    "pkg/dangling.py": "from pkg.gone import X\n",
+    "pkg/fallback.py": "X = None\ntry:\n    from pkg.gone import X\nexcept ImportError:\n    pass\n",
+    "pkg/foreign.py": "from json import loads, gone\nimport json as j, os.path\nfrom json import *\n",
+    "pkg/public.py": "__all__ = ['A']\n__all__ += ['E']\nA = B = _C = 1\nclass E: pass\n",
+    "pkg/computed.py": "import json\n__all__ = [*json.__all__, '_C']\nA = _C = 1\n",
+    "pkg/plain.py": "A = _C = 1\n",
+    "pkg/of_public.py": "from pkg.public import *\n",
+    "pkg/of_computed.py": "from pkg.computed import *\n",
+    "pkg/of_plain.py": "from pkg.plain import *\n",
+    "pkg/typed.py": (
+        "import typing\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pkg.core import Engine\n"
+        "if typing.TYPE_CHECKING:\n    Seen = 1\nelse:\n    Run = 1\ndeclared: int\nL = [item for item in (1,)]\n"
+    ),
+    "pkg/filled.py": "globals()['X'] = 1\n",
+    "pkg/hooked/__init__.py": "import sys\nsys.meta_path.append(None)\n",
+    "pkg/same/__init__.py": "from pkg.same.same import same\n",
+    "pkg/same/same.py": "class same: other = 1\n",
+    "pkg/forms.py": (
+        "for i, (j, k) in (): pass\nwith open('x') as handle: pass\nif (walrus := 1): pass\naugmented = 0\naugmented += 1\n"
+        "try:\n    tried = 1\nfinally:\n    at_last = 1\nwhile True:\n    class Looped: pass\n"
+    ),
+    "pkg/torn.py": "def (\n",
 }
 
 
@@ -78,6 +103,34 @@ FOUND = [
     "from json import nothing_of_ours",
     "from . import relative",
     "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pkg import Missing",
+    "import typing as t\nif t.TYPE_CHECKING:\n    from pkg import Missing",
+    "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    import pkg\nelse:\n    from pkg import Missing",
+    "from pkg.fallback import X",
+    "from pkg.foreign import loads, j, os",
+    "from pkg.of_public import A, E",
+    "from pkg.of_computed import A, _C",
+    "from pkg.of_plain import A",
+    "from pkg.public import B, _C",
+    "from pkg.typed import Run",
+    "from pkg.forms import i, j, k, handle, walrus, augmented, tried, at_last, Looped",
+    "from pkg.same import same\nsame.other",
+    "import pkg.core as c\ndef f(c):\n    return c.anything",
+    "import pkg.core as c\nf = lambda c: c.anything\ng = [c.anything for c in ()]",
+    "import pkg.core as c\nc.added = 1\ndel c.added",
+    "import pkg\npkg.__file__.upper().lower()",
+    "import pkg.core as c\nif hasattr(c, 'new'):\n    c.new()",
+    "import pkg.core as c\ntry:\n    c.new()\nexcept AttributeError:\n    pass",
+    "from __future__ import annotations\nfrom pkg import core\ndef f(x: core.Missing) -> core.Missing: ...",
+    "from pkg.core import Engine\nEngine.create().anything",
+    "try:\n    from pkg import gone\nexcept ImportError:\n    gone = None\nif gone:\n    gone.anything()",
+    "try:\n    from pkg import gone\nexcept ImportError:\n    pass\ndef f():\n    gone.anything()",
+    "def f():\n    gone.anything()\ntry:\n    from pkg import gone\nexcept ImportError:\n    gone = None",
+    "from importlib import import_module\nimport_module('.inner', package='pkg.sub')\nimport_module('..core', 'pkg.sub')",
+    "from importlib import import_module\nimport_module()\nimport_module('.x', package=name)",
+    "try:\n    import pkg.gone as m\nexcept ImportError:\n    import pkg.core as m\nm.anything",
+    "try:\n    import pkg.gone as g\nexcept ImportError:\n    g = None\nelse:\n    import pkg.core",
+    "from importlib import import_module\nname = 'x'\nimport_module(name)\nimport_module('pkg.core')\nimport_module('.core', 'pkg')",
+    "from .pkg import Missing\nfrom . import pkg\npkg.Missing",
 ]
 
 MISSING = {
@@ -99,7 +152,40 @@ MISSING = {
     "try:\n    from pkg import Missing\nexcept ValueError:\n    pass": "pkg.Missing",
     "try:\n    from pkg import Missing\nexcept ImportError:\n    raise SystemExit": "pkg.Missing",
     "try:\n    from pkg import Missing\nexcept ImportError:\n    from pkg import Absent": "pkg.Missing",
-    "try:\n    pass\nexcept ImportError:\n    pass\nelse:\n    from pkg import Missing\nfrom pkg import Missing": "pkg.Missing",
+    "try:\n    pass\nexcept ImportError:\n    pass\nelse:\n    from pkg import Missing": "pkg.Missing",
+    "try:\n    import pkg.core\nexcept ImportError:\n    pass\nelse:\n    from pkg import Missing": "pkg.Missing",
+    "try:\n    import pkg.core\nfinally:\n    from pkg import Missing": "pkg.Missing",
+    "try:\n    from pkg import Missing\nexcept ImportError as error:\n    raise SystemExit from error": "pkg.Missing",
+    "try:\n    from pkg import Missing\nexcept (ValueError, KeyError):\n    from pkg.core import Engine": "pkg.Missing",
+    "from pkg import core\ncore.Missing()": "pkg.core.Missing",
+    "from pkg import core as c\nc.Missing()": "pkg.core.Missing",
+    "def f():\n    return c.Missing\nimport pkg.core as c": "pkg.core.Missing",
+    "import pkg.core as c\nx = [c.Missing for _ in ()]": "pkg.core.Missing",
+    "import pkg.core as c\nc.Missing(c.Engine[int])\nc.Missing.more\nc.Missing": "pkg.core.Missing",
+    "import pkg.core as c\nprint(c.Missing[0].more)": "pkg.core.Missing",
+    "try:\n    from pkg import core\nexcept ImportError:\n    core = None\ncore.Missing": "pkg.core.Missing",
+    "try:\n    import pkg.gone\nexcept ImportError:\n    pass\ndef f():\n    from pkg.gone import X": "pkg.gone.X",
+    "from pkg import Missing\nMissing.one\nMissing.two": "pkg.Missing",
+    "from importlib import import_module\nimport_module('pkg.gone')": "pkg.gone",
+    "from importlib import import_module\nimport_module('.gone', 'pkg.sub')": "pkg.sub.gone",
+    "from pkg.dangling import X": "pkg.dangling.X",
+    "from pkg.of_public import B": "pkg.of_public.B",
+    "from pkg.of_plain import _C": "pkg.of_plain._C",
+    "from pkg.typed import Engine": "pkg.typed.Engine",
+    "from pkg.typed import Seen": "pkg.typed.Seen",
+    "from pkg.typed import declared": "pkg.typed.declared",
+    "from pkg.typed import item": "pkg.typed.item",
+    "from pkg.core import *\nfrom pkg.gone import *": "pkg.gone",
+}
+
+UNKNOWN = {
+    "from pkg.lazy import anything": "pkg.lazy.anything",
+    "from pkg.native import kernel": "pkg.native.kernel",
+    "from pkg.native.inner import kernel": "pkg.native.inner.kernel",
+    "from pkg.filled import X": "pkg.filled.X",
+    "from pkg.hooked.virtual import X": "pkg.hooked.virtual.X",
+    "from pkg.torn import X": "pkg.torn.X",
+    "from pkg.foreign import dumps": "pkg.foreign.dumps",
 }
 
 
@@ -143,16 +229,106 @@ def test_a_miss_says_where_the_name_is_today(tmp_path: Path) -> None:
     assert line == "pkg.Deep, imported at app/main.py:1; it is now in pkg.sub.inner"
 
 
-def test_a_module_that_answers_any_name_is_unknown_until_imported(tmp_path: Path) -> None:
-    found = window(tmp_path, "from pkg.lazy import anything\nfrom pkg.native import kernel\n")
-    assert (found.missing, [str(use) for use in found.unknown]) == ([], ["pkg.lazy.anything", "pkg.native.kernel"])
+@pytest.mark.parametrize("consumer", sorted(UNKNOWN))
+def test_what_no_reader_can_tell_is_unknown_until_imported(tmp_path: Path, consumer: str) -> None:
+    found = window(tmp_path, consumer)
+    assert (found.missing, [str(use) for use in found.unknown]) == ([], [UNKNOWN[consumer]])
+
+
+def test_a_name_whose_import_failed_is_missing_with_the_reason(tmp_path: Path) -> None:
+    window(tmp_path, "from pkg.core import Engine\n")
+    folders, roots = [tmp_path / "consumer" / "app"], [tmp_path / "provider"]
+    failing = {("pkg.core", "Engine"): "ImportError: libx.so"}
+    found = imports.window(folders, ["pkg"], roots, {}, failing)
+    assert found.missing == ["pkg.core.Engine, imported at app/main.py:1; it fails: ImportError: libx.so"]
+
+
+def test_a_consumer_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    (line,) = window(tmp_path, "from pkg import Engine\ndef (\n").missing
+    assert line.startswith("app/main.py cannot be read: ")
 
 
 def test_a_waived_miss_stays_listed_and_an_idle_waiver_is_reported(tmp_path: Path) -> None:
     consumer = {"app/main.py": "import pkg\n", "app/hooks/opt.py": "from pkg import Missing\n"}
     found = window(tmp_path, consumer, unused={"app/hooks/*": "opt-in", "app/none/*": "nothing"})
     assert found.missing == []
-    assert [note.partition(":")[0] for note in found.notes] == ["waived (opt-in)", "waives nothing"]
+    assert [note.partition(":")[0] for note in found.notes] == ["waived (opt-in)"]
+    assert found.idle == {"app/none/*"}
+
+
+TOP = {
+    "absolute": ("from app.hooks import opt\n", "app/main.py"),
+    "relative": ("from .hooks import opt\n", "app/main.py"),
+    "plain": ("import app.hooks.opt as o\n", "app/main.py"),
+    "in a class": ("class K:\n    import app.hooks.opt\n", "app/main.py"),
+    "in a condition": ("if True:\n    import app.hooks.opt\n", "app/main.py"),
+    "through another waived one": ("import app.hooks.first\n", "app/hooks/first.py"),
+    "in a function": ("def f():\n    import app.hooks.opt\n", None),
+    "optional": ("try:\n    import app.hooks.opt\nexcept ImportError:\n    pass\n", None),
+    "for types only": ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import app.hooks.opt\n", None),
+    "another name": ("from app.hooks import other\n", None),
+}
+
+
+@pytest.mark.parametrize("case", sorted(TOP))
+def test_a_file_that_a_required_one_imports_at_its_top_cannot_be_waived(tmp_path: Path, case: str) -> None:
+    text, by = TOP[case]
+    consumer = {
+        "app/main.py": text, "app/hooks/__init__.py": "", "app/hooks/first.py": "from . import opt\n",
+        "app/hooks/opt.py": "from pkg import Missing\n", "app/hooks/other.py": "",
+    }  # fmt: skip
+    found = window(tmp_path, consumer, unused={"app/hooks/*": "opt-in"})
+    refused = [line for line in found.missing if "cannot waive" in line]
+    wanted = [f"unused app/hooks/* cannot waive app/hooks/opt.py: {by} imports it at its top"] if by else []
+    assert refused == wanted
+    assert any("pkg.Missing, imported at app/hooks/opt.py:1" in line for line in (found.missing if by else found.notes))
+
+
+def test_what_a_waived_file_takes_does_not_join_the_window(tmp_path: Path) -> None:
+    consumer = {"app/main.py": "import pkg\n", "app/hooks/opt.py": "from pkg.core import Engine\n"}
+    assert window(tmp_path, consumer, unused={"app/hooks/*": "opt-in"}).names() == ["pkg"]
+
+
+def test_a_new_place_is_where_the_module_defines_the_name(tmp_path: Path) -> None:
+    """Not where a class has a method of that name, nor where the name is imported only."""
+    provider = {
+        "pkg/__init__.py": "", "pkg/one.py": "class K:\n    def stop(self): pass\n    halt = 1\n",
+        "pkg/two.py": "from pkg.three import halt\n", "pkg/three.py": "if True:\n    halt = 1\n",
+        "pkg/new/engine.py": "",
+    }  # fmt: skip
+    consumer = "from pkg import stop\nfrom pkg import halt\nimport pkg.engine\nimport pkg\npkg.one.halt\n"
+    assert window(tmp_path, consumer, provider).missing == [
+        "pkg.stop, imported at app/main.py:1; nothing defines that name",
+        "pkg.halt, imported at app/main.py:2; it is now in pkg.three",
+        "pkg.engine, imported at app/main.py:3; it is now in pkg.new.engine",
+        "pkg.one.halt, imported at app/main.py:5; it is now in pkg.three",
+    ]
+
+
+def test_the_report_says_when_the_first_alternative_was_taken(tmp_path: Path) -> None:
+    text = "try:\n    from pkg.core import Engine\nexcept ImportError:\n    from pkg.old import Engine\n"
+    assert window(tmp_path, text).notes == ["alternative taken: pkg.core.Engine, the first"]
+
+
+STATEMENTS = st.sampled_from(
+    [
+        "{0} = 1", "{0}: int = 1", "{0}: int", "({0}, [{1}, *_]) = (1, (2, 3))", "def {0}({1}=0): {2} = 1", "class {0}: {1} = 1",
+        "for {0} in (1,): pass", "if ({0} := 1): {1} = 2", "[{0} for {0} in (1,)]", "lambda {0}: ({1} := 1)", "import json as {0}",
+        "from json import loads as {0}", "import os.path", "from os import path as {0}, sep as {1}",
+        "try:\n    {0} = 1\nfinally:\n    {1} = 2", "with __import__('io').StringIO() as {0}: pass",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {0} = 1\nelse:\n    {1} = 1", "async def {0}(): pass",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(STATEMENTS, st.permutations(list("abcd"))), max_size=6))
+def test_what_a_module_defines_is_what_it_has_once_it_ran(statements: list[tuple[str, list[str]]]) -> None:
+    text = "\n".join(statement.format(*names) for statement, names in statements)
+    module: dict[str, object] = {}
+    exec(text, module)  # noqa: S102 - the answer of Python itself
+    defined = imports.definitions(ast.parse(text), "pkg")
+    assert {*defined} - {"_"} == {*module} - {"_", "__builtins__", "__annotations__"}
 
 
 def test_three_generations_of_a_provider_are_told_apart(tmp_path: Path) -> None:

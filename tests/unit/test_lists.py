@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import EVERY, REAL, ROOT, changed, facts_of
 
-from builder import lists, manifest
+from builder import checklist, lists, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def checks_of(written: Manifest) -> list[dict[str, Any]]:
 
 
 def _checks(written: Manifest) -> Iterator[dict[str, Any]]:
-    found = lists.checks(written, facts_of(written))["checks"]
+    found = checklist.wanted(written, facts_of(written), finished=True, tests=True)["checks"]
     assert isinstance(found, Sequence)
     yield from found
 
@@ -59,7 +59,7 @@ def kinds() -> Mapping[str, Any]:
         found = runpy.run_path(str(INSIDE / "check.py"))["KINDS"]
     finally:
         sys.path[:] = before
-        for name in {"imports", "seal"} - known:
+        for name in {"device", "imports", "seal"} - known:
             sys.modules.pop(name, None)
     assert isinstance(found, Mapping)
     return found
@@ -109,7 +109,7 @@ def test_every_place_that_the_judge_can_name_is_a_key_of_the_manifest(path: Path
 def test_no_line_number_is_in_the_image(path: Path) -> None:
     """A line number would change with every comment, and rebuild what follows: docs/decisions/003."""
     written = manifest.load(path)
-    assert "(line" not in lists.text(lists.policy(written)) + lists.text(lists.checks(written, facts_of(written)))
+    assert "(line" not in lists.text(lists.policy(written)) + lists.text(checklist.wanted(written, facts_of(written)))
 
 
 @every_manifest
@@ -171,7 +171,7 @@ def test_a_check_holds_every_key_that_its_kind_reads(path: Path, kinds: Mapping[
 @every_manifest
 def test_the_list_is_of_this_image_and_its_interpreter(path: Path) -> None:
     written = manifest.load(path)
-    listed = lists.checks(written, facts_of(written))
+    listed = checklist.wanted(written, facts_of(written))
     assert (listed["schema"], listed["image"]) == (lists.SCHEMA, path.stem)
     assert listed["python"] == facts_of(written).python.executable
 
@@ -210,7 +210,7 @@ def test_a_name_that_two_sets_leave_out_is_checked_once() -> None:
 @every_manifest
 def test_the_text_says_what_the_value_says_with_one_entry_a_line(path: Path) -> None:
     written = manifest.load(path)
-    for value in (lists.policy(written), lists.checks(written, facts_of(written))):
+    for value in (lists.policy(written), checklist.wanted(written, facts_of(written))):
         text = lists.text(value)
         assert json.loads(text) == value
         assert list(json.loads(text)) == list(value)

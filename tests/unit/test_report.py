@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
+import junitparser
+import pydantic
 import pytest
 
-from builder.report import Check, Outcome, Report, write_atomically
+from builder.errors import UsageError
+from builder.report import FORMATS, Check, Outcome, Report, json_schema, write_atomically
 
-if TYPE_CHECKING:
-    from pathlib import Path
+SCHEMA = Path(__file__).parents[2] / "schemas" / "report.json"
 
 
 def check(name: str, outcome: Outcome, detail: str = "") -> Check:
@@ -56,6 +59,70 @@ def test_json_says_everything_with_a_schema_number() -> None:
     found = json.loads(report(check("a", "passed")).json())
     assert (found["schema"], found["counts"]) == (1, {"passed": 1, "failed": 0, "could_not_run": 0})
     assert found["checks"][0]["name"] == "a"
+
+
+def test_strictly_nothing_may_be_left_untried() -> None:
+    tried, untried = check("a", "passed"), check("b", "could not run", "no GPU")
+    assert (report(tried, untried).passed, report(tried, untried).passed_strictly) == (True, False)
+    assert report(tried).passed_strictly
+    assert not report().passed_strictly
+
+
+def test_the_schema_of_a_report_is_the_one_of_its_types(request: pytest.FixtureRequest) -> None:
+    text = json.dumps(json_schema(), indent=1) + "\n"
+    if request.config.getoption("--update-golden"):
+        SCHEMA.write_text(text)
+    assert SCHEMA.read_text() == text
+
+
+def test_a_report_as_json_fits_its_schema_and_is_read_back_whole() -> None:
+    one = report(check("a", "passed"), check("b", "could not run", "no GPU"))
+    found = json.loads(one.json())
+    schema = json.loads(SCHEMA.read_text())
+    assert list(found) == schema["required"] == list(schema["properties"])
+    assert set(found["counts"]) == set(schema["properties"]["counts"]["required"])
+    assert found["schema"] == schema["properties"]["schema"]["const"]
+    rest = {name: value for name, value in found.items() if name not in ("schema", "counts")}
+    assert pydantic.TypeAdapter(Report).validate_python(rest) == one
+
+
+THREE = (
+    check("fine", "passed", "all is well"),
+    check("br*ken", "failed", "1 <is> not 2 | or\x00 3\nsecond line"),
+    check("later", "could not run", "no GPU"),
+)
+
+
+def test_junit_counts_failures_and_what_was_skipped_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "report.xml"
+    path.write_text(report(*THREE).as_file(path))
+    (suite,) = list(junitparser.JUnitXml.fromfile(str(path)))
+    assert (suite.tests, suite.failures, suite.skipped, suite.errors) == (3, 1, 1, 0)
+    fine, broken, later = list(suite)
+    assert (fine.is_passed, later.is_skipped) == (True, True)
+    assert broken.result[0].message == "1 <is> not 2 | or\N{REPLACEMENT CHARACTER} 3"
+    assert broken.result[0].text.splitlines()[1:] == ["second line", "hint: change it"]
+    assert later.result[0].message == "no GPU"
+    assert ET.fromstring(path.read_text()).tag == "testsuites"  # noqa: S314 - our own
+
+
+def test_markdown_shows_failures_first_and_nothing_of_them_as_markup() -> None:
+    lines = report(*THREE).markdown().splitlines()
+    assert lines[0] == "**demo for gfx942: 1 passed, 1 failed, 1 could not run (pins: as manifest)**"
+    rows = [line for line in lines if line.startswith("| ")][2:]
+    assert rows == [
+        "| failed | br\\*ken | 1 \\<is\\> not 2 \\| or\x00 3<br>second line<br>hint: change it |",
+        "| could not run | later | no GPU |",
+    ]
+    assert lines[lines.index("<summary>1 passed</summary>") + 2] == "- fine"
+
+
+def test_a_file_s_ending_is_its_format(tmp_path: Path) -> None:
+    one = report(*THREE)
+    found = {ending: one.as_file(tmp_path / f"report{ending}") for ending in FORMATS}
+    assert found == {".json": one.json(), ".md": one.markdown(), ".txt": one.table(), ".xml": one.junit()}
+    with pytest.raises(UsageError, match=r"known are .json, .md, .txt, .xml"):
+        one.as_file(tmp_path / "report.pdf")
 
 
 def test_a_failed_write_leaves_the_old_file_whole_and_nothing_beside_it(tmp_path: Path) -> None:

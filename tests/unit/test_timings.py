@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from builder import build, engine, facts, manifest
+from builder import build, facts, manifest, registry
 from builder.build import Order
 from builder.report import Report, Step
 from builder.trace import Event
@@ -74,4 +75,25 @@ def test_timings_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None
     ],
 )
 def test_the_engine_s_words_about_a_layer_are_an_event(said: dict[str, object], event: Event) -> None:
-    assert engine._layer(said) == event  # noqa: SLF001
+    assert registry._layer(said) == event  # noqa: SLF001
+
+
+def test_a_mark_to_run_anew_is_kept_until_every_step_ran_anew(tmp_path: Path) -> None:
+    assert build.anew(tmp_path, ORDER.tag) == {}
+    build.mark_anew(tmp_path, ORDER, "BUILD_VLLM")
+    first = build.anew(tmp_path, ORDER.tag)
+    build.mark_anew(tmp_path, ORDER, "VERIFY")
+    assert {**build.anew(tmp_path, ORDER.tag), "VERIFY": ""} == {**first, "VERIFY": ""}
+    build.mark_anew(tmp_path, ORDER, "BUILD_VLLM")
+    assert build.anew(tmp_path, ORDER.tag)["BUILD_VLLM"] != first["BUILD_VLLM"]
+    build.forget_anew(tmp_path, ORDER.tag)
+    assert build.anew(tmp_path, ORDER.tag) == {}
+
+
+def test_whoever_empties_the_caches_is_told_what_it_costs(tmp_path: Path) -> None:
+    (first, second) = build.remarks(tmp_path, replace(ORDER, no_cache=True))
+    assert first == "--no-cache runs every step anew and empties the compiler's cache and pip's"
+    assert "--refresh STEP" in second
+    written(tmp_path, Step(name="BUILD_VLLM", cached=False, seconds=3725.0))
+    told = next(build.remarks(tmp_path, replace(ORDER, no_cache=True)))
+    assert told.endswith("; they took 1:02:05 h when they last ran")

@@ -64,7 +64,9 @@ def standin_bundle(targets):
             text += number.to_bytes(8, "little")
         text += name
     numbers = ",".join(str(byte) for byte in text + NO_CODE)
-    return f'.section .hip_fatbin,"a",@progbits\n.p2align 12\n.byte {numbers}\n'
+    # Without the note, a library asks for a stack that can be executed, and nothing loads it.
+    note = '.section .note.GNU-stack,"",@progbits\n'
+    return f'.section .hip_fatbin,"a",@progbits\n.p2align 12\n.byte {numbers}\n{note}'
 
 
 class BuildWithNinja(build_ext):

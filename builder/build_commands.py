@@ -1,0 +1,218 @@
+"""The commands that build: a rehearsal, an image, an image as far as a step."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from builder import front, steps
+from builder.project import ROOT, alone, chosen_targets, load, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from builder.build import Order
+    from builder.engine import Engine
+    from builder.progress import Live, Plain
+    from builder.report import Report
+    from builder.trace import Event
+
+    Watch = Callable[[Event], None]
+
+# The docker SDK and rich are imported where they are used: `check`, `render` and every help do without.
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+_watched = _options(
+    click.option(
+        "--gpu-target", "targets", multiple=True, help="A target of the manifest; may be repeated. Default: its first."
+    ),
+    click.option(
+        "--plain", is_flag=True, help="A line an event, also on a terminal; as with CI, NO_COLOR or TERM=dumb."
+    ),
+)
+_refresh = click.option(
+    "--refresh", metavar="STEP", help="Run anew from this step on; the compiler's cache and pip's stay."
+)
+_root_image = click.option(
+    "--stand-in-from", "root_image", metavar="IMAGE", help="Root of the stand-in, instead of making one."
+)
+
+
+@click.command()
+@click.argument("name", metavar="IMAGE")
+@_watched
+@front.as_json
+@front.strict
+@_refresh
+@_root_image
+@click.option(
+    "--index",
+    type=click.Choice(["stand-in", "real"]),
+    default="stand-in",
+    help="Resolve requirements from stand-in wheels, or from this machine's package index.",
+)
+def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
+    name: str,
+    targets: tuple[str, ...],
+    plain: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
+    refresh: str | None,
+    root_image: str | None,
+    index: Literal["stand-in", "real"],
+) -> None:
+    """Build and verify IMAGE's Dockerfile on a small stand-in base.
+
+    Example: python -m builder rehearse rocm7.14
+    """
+    from builder import rehearsal  # noqa: PLC0415
+    from builder.standin import Ingredients  # noqa: PLC0415
+
+    manifest, facts = load(name)
+    chosen = chosen_targets(manifest, targets)
+    engine = front.engine()
+    ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
+    tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
+    with alone(tag), _progress(tag, plain=plain, as_json=as_json) as watch:
+        order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
+        report = _build(engine, replace(order, strict=strict), watch, refresh)
+    front.show(report, as_json=as_json, strict=strict)
+
+
+@click.command()
+@click.argument("name", metavar="IMAGE")
+@_watched
+@front.as_json
+@front.strict
+@_refresh
+@click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
+@click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PIN=VALUE", help="Another value for a pin; the tag then ends in -dev."
+)
+def image(  # noqa: PLR0913, PLR0917 (click's way)
+    name: str,
+    targets: tuple[str, ...],
+    plain: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
+    refresh: str | None,
+    no_cache: bool,  # noqa: FBT001
+    time_limit: int | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Build IMAGE on its real base, verify it, and tag it.
+
+    Example: python -m builder image rocm7.14 --gpu-target gfx950
+    """
+    from builder import build as building  # noqa: PLC0415
+
+    if refresh and no_cache:
+        raise click.UsageError("either --no-cache, which runs every step anew, or --refresh")
+    overrides = dict(front.pair(setting, "--set") for setting in settings)
+    manifest, facts = load(name, overrides)
+    building.refuse_unknown(manifest)
+    chosen = chosen_targets(manifest, targets)
+    order = building.Order(
+        manifest=manifest,
+        facts=facts,
+        gpu_targets=chosen,
+        tag=manifest.tag(chosen) + (building.DEVELOPMENT if overrides else ""),
+        arguments={},
+        no_cache=no_cache,
+        overrides=overrides,
+        time_limit_s=time_limit * 60 if time_limit else None,
+        strict=strict,
+    )
+    engine = front.engine()
+    with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
+        building.have_base(engine, manifest, watch)
+        report = _build(engine, order, watch, refresh)
+    front.show(report, as_json=as_json, strict=strict)
+
+
+@click.command()
+@click.argument("name", metavar="IMAGE")
+@click.argument("step")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@_watched
+@click.option("--rehearsal", "rehearsed", is_flag=True, help="On the stand-in base.")
+@_root_image
+def debug(  # noqa: PLR0913, PLR0917 (click's way)
+    name: str,
+    step: str,
+    command: tuple[str, ...],
+    targets: tuple[str, ...],
+    plain: bool,  # noqa: FBT001
+    rehearsed: bool,  # noqa: FBT001
+    root_image: str | None,
+) -> None:
+    """Open a shell in IMAGE as it is when STEP begins, with the step's script at hand; or run COMMAND there.
+
+    Example: python -m builder debug rocm7.14 BUILD_VLLM --rehearsal
+    """
+    from builder import build as building  # noqa: PLC0415
+    from builder import debugging, rehearsal, terminal  # noqa: PLC0415
+    from builder.standin import Ingredients  # noqa: PLC0415
+
+    manifest, facts = load(name)
+    chosen = chosen_targets(manifest, targets)
+    tag = manifest.tag(chosen)
+    order = building.Order(manifest=manifest, facts=facts, gpu_targets=chosen, tag=tag, arguments={})
+    steps.script(order.dockerfile, step)  # a wrong name is told before any engine is asked
+    engine = front.engine()
+    with _progress(tag, plain=plain, as_json=False) as watch:
+        if rehearsed:
+            ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image)
+            order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
+        else:
+            building.refuse_unknown(manifest)
+            building.have_base(engine, manifest, watch)
+        scene = debugging.before(engine, order, step, command, watch)
+    click.echo(scene.greeting, err=True)
+    try:
+        status = terminal.run(engine, scene.session, scene.files)
+    finally:
+        engine.remove_image(scene.session.image)
+    sys.exit(status)
+
+
+def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:
+    """Whoever watches the build that gives `tag`."""
+    from builder import build as building  # noqa: PLC0415
+    from builder import progress  # noqa: PLC0415
+
+    if as_json:
+        return progress.Json(sys.stdout)
+    return progress.choose(sys.stderr, os.environ, building.earlier_seconds(ROOT, tag), plain=plain)
+
+
+def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> Report:
+    from builder import build as building  # noqa: PLC0415
+    from builder.trace import Event  # noqa: PLC0415
+
+    if refresh:
+        building.mark_anew(ROOT, order, refresh)
+    order = replace(order, anew={} if order.no_cache else building.anew(ROOT, order.tag))
+    for remark in building.remarks(ROOT, order):
+        watch(Event("", remark))
+    report = building.make(engine, order, watch)
+    if order.no_cache:
+        building.forget_anew(ROOT, order.tag)
+    path = building.write_report(ROOT, order, report)
+    watch(Event("", f"report: {shown(path)}"))
+    return report

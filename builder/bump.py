@@ -1,0 +1,165 @@
+"""Pin other commits: resolve what is asked for, change exactly those scalars, and write only what holds."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import dockerfile, git, preflight, render
+from builder import manifest as manifests
+from builder.errors import PreflightError, Problem, UsageError
+from builder.git import GitError
+from builder.report import write_together
+from builder.schema import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from builder.dockerfile import Instruction
+    from builder.facts import Facts
+    from builder.manifest import Manifest, Source
+    from builder.report import Report
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One scalar of the manifest."""
+
+    key: tuple[str, ...]
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bump:
+    """A manifest with other pins, not yet written, and what its preflight found."""
+
+    manifest: Manifest
+    changes: tuple[Change, ...]
+    content: bytes
+    dockerfile: str
+    report: Report
+
+    def write(self, root: Path) -> None:
+        """Replace manifest and Dockerfile; killed between the two, it leaves a Dockerfile that `check` calls stale."""
+        write_together({self.manifest.path: self.content, root / self.manifest.dockerfile: self.dockerfile.encode()})
+
+
+def prepare(manifest: Manifest, facts: Facts, wanted: Mapping[str, str], root: Path, *, offline: bool = False) -> Bump:
+    """What the manifest would be, rendered and through its preflight; nothing is written.
+
+    Args:
+        wanted: by source, a tag, a branch or a commit.
+
+    Raises:
+        UsageError: where a source or a reference is not there.
+        ManifestError: where the result is no manifest.
+    """
+    changes = tuple(change for name, reference in wanted.items() for change in _changes(manifest, name, reference))
+    content = rewritten(manifest, {change.key: change.after for change in changes})
+    after = manifests.parse(content, manifest.path)
+    text = render.render(after, facts)
+    return Bump(after, changes, content, text, preflight.run(after, root, offline=offline))
+
+
+def assert_holds(bump: Bump) -> None:
+    """Refuse what the preflight has refused.
+
+    Raises:
+        PreflightError: how many; the report says which.
+    """
+    failed = bump.report.count("failed")
+    if failed:
+        hint = "--keep-going writes it all the same"
+        raise PreflightError(
+            Problem(f"{failed} of {len(bump.report.checks)} probes failed: nothing is written", hint=hint)
+        )
+
+
+def rewritten(manifest: Manifest, values: Mapping[tuple[str, ...], str]) -> bytes:
+    """The manifest's bytes with other scalars; every other byte stays, and the quotes around a scalar too."""
+    text = manifest.path.read_bytes().decode("utf-8")
+    spans = sorted(((manifest.span(*key), value) for key, value in values.items()), reverse=True)
+    for (start, end), value in spans:
+        quote = text[start] if text[start] in "'\"" else ""
+        text = f"{text[:start]}{quote}{value}{quote}{text[end:]}"
+    return text.encode()
+
+
+def drift(manifest: Manifest) -> Iterator[Problem]:
+    """Each tag that no longer is at its pin."""
+    for source in manifest.sources.values():
+        if source.tag is None:
+            continue
+        where = manifest.where("sources", source.name, "commit")
+        try:
+            now = git.references(source.repository).tag(source.tag)
+        except GitError as error:
+            yield Problem(f"{source.name}: {error}", where, error.hint)
+            continue
+        if now != source.commit:
+            hint = f"python -m builder bump {manifest.name} {source.name}={source.tag}"
+            yield Problem(f"{source.name}: {source.tag} is {now or 'gone'}, the pin is {source.commit}", where, hint)
+
+
+def _changes(manifest: Manifest, name: str, reference: str) -> Iterator[Change]:
+    if name not in manifest.sources:
+        hint = did_you_mean(name, manifest.sources) or f"known are {', '.join(manifest.sources)}"
+        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
+    source = manifest.sources[name]
+    tag, commit = _resolved(source, reference)
+    pairs = [("tag", source.tag or "", tag or ""), ("commit", source.commit, commit)]
+    yield from (Change(("sources", name, key), old, new) for key, old, new in pairs if old != new)
+
+
+def _resolved(source: Source, reference: str) -> tuple[str | None, str]:
+    """The tag, where the source is pinned by one, and the commit that a reference means."""
+    if source.tag is None and _COMMIT.fullmatch(reference):
+        return None, reference
+    try:
+        found = git.references(source.repository)
+    except GitError as error:
+        raise UsageError(Problem(f"{source.name}: {source.repository}: {error}", hint=error.hint)) from error
+    commit = found.tag(reference) if source.tag else found.named(reference)
+    if commit is None:
+        what = "tag" if source.tag else "tag or branch"
+        tags = [name.removeprefix("refs/tags/") for name in found.commits if name.startswith("refs/tags/")]
+        hint = did_you_mean(reference, tags) or f"git ls-remote {source.repository}"
+        raise UsageError(Problem(f"{source.name}: {source.repository} has no {what} {reference!r}", hint=hint))
+    return (reference if source.tag else None), commit
+
+
+def summary(before: Manifest, bump: Bump, old: str) -> str:
+    """For a pull request, as Markdown: the pins, what the preflight found, the steps that change.
+
+    Args:
+        old: the Dockerfile before.
+    """
+    lines = [f"## {before.name}: other pins", "", "| pin | before | after | |", "| --- | --- | --- | --- |"]
+    for change in bump.changes:
+        source = before.sources[change.key[1]]
+        compare = f"{source.repository.removesuffix('.git')}/compare/{change.before}...{change.after}"
+        link = f"[compare]({compare})" if change.key[-1] == "commit" else ""
+        lines.append(f"| {'.'.join(change.key)} | `{change.before}` | `{change.after}` | {link} |")
+    if not bump.changes:
+        lines.append("| none | | | |")
+    lines += ["", bump.report.markdown(), "### What the next build runs again", ""]
+    lines += [f"* {line}" for line in rebuilt(old, bump.dockerfile)] or ["* nothing"]
+    return "\n".join(lines) + "\n"
+
+
+def rebuilt(old: str, new: str) -> list[str]:
+    """The steps that run again: the first whose inputs differ, and all behind it."""
+    before, after = map(dockerfile.parse, (old, new))
+    pairs = zip(map(_inputs, before), map(_inputs, after), strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return [step.name for step in after[same:] if step.keyword == "RUN"]
+
+
+def _inputs(instruction: Instruction) -> tuple[str, str, list[tuple[str, ...]]]:
+    return instruction.keyword, instruction.text, [heredoc.body for heredoc in instruction.heredocs]

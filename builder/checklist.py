@@ -1,0 +1,228 @@
+"""The list of checks that an image has to pass, derived from its manifest; none is written there by hand."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from builder.lists import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.facts import Facts
+    from builder.lists import Entry
+    from builder.manifest import Manifest, Source
+
+
+def wanted(manifest: Manifest, facts: Facts, *, finished: bool = False, tests: bool = False) -> Entry:
+    """The one list of checks; it runs in the build, after it, and on a GPU host.
+
+    Args:
+        finished: with what only a finished image has, its configuration.
+        tests: with the sources' own tests.
+    """
+    return {
+        "schema": SCHEMA,
+        "image": manifest.name,
+        "python": facts.python.executable,
+        "checks": [
+            *_of_the_base(),
+            *_of_the_sources(manifest),
+            *_of_the_whole(manifest),
+            *_proofs(manifest),
+            *(_of_a_finished(manifest) if finished else ()),
+            *(_tests(manifest) if tests else ()),
+        ],
+    }
+
+
+def _of_the_base() -> Iterator[Entry]:
+    yield {
+        "name": "torch is a ROCm build",
+        "kind": "torch_rocm",
+        "hint": "a step has replaced the base's torch: see the first step whose seal check failed",
+    }
+    yield {
+        "name": "the seal holds, every sealed file re-hashed",
+        "kind": "seal",
+        "hint": "forbid what replaced it, or take it out of the requirement set that asked for it",
+    }
+    yield {
+        "name": "every sealed module has one owner",
+        "kind": "owners",
+        "hint": "add the second owner to `forbidden`",
+    }
+    yield {
+        "name": "torch_shm_manager can be executed",
+        "kind": "executable",
+        "distribution": "torch",
+        "file": "torch/bin/torch_shm_manager",
+        "hint": "the base's torch lost the permission on its way into a wheel: name it in `executables`",
+    }
+
+
+def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
+    for source in manifest.sources.values():
+        key = f"sources.{source.name}"
+        yield {
+            "name": f"{source.name} is what its record says",
+            "kind": "source",
+            "source": source.name,
+            "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
+        }
+        if source.tag:
+            yield {
+                "name": f"{source.distribution} has the version of its tag",
+                "kind": "version",
+                "source": source.name,
+                "hint": f"{key}.tag: another {source.distribution} was installed over the one that was built",
+            }
+        if source.device_code:
+            yield {
+                "name": f"{source.name} has device code for every GPU target",
+                "kind": "device_code",
+                "source": source.name,
+                "modules": list(source.device_code),
+                "hint": f"{key}.device_code: build for the target, with --gpu-target",
+            }
+        for module in source.modules:
+            yield {
+                "name": f"{module} imports",
+                "kind": "import",
+                "module": module,
+                "under": source.checkout if source.recipe == "editable" else None,
+                "hint": f"{key}.modules",
+            }
+        if source.recipe == "wheel":
+            yield {
+                "name": f"the compiled modules of {source.distribution} load",
+                "kind": "loads",
+                "source": source.name,
+                "hint": f"{key}: what they link to is not what they were built with",
+            }
+        yield from _windows(manifest, source)
+
+
+def _windows(manifest: Manifest, source: Source) -> Iterator[Entry]:
+    key = f"sources.{source.name}"
+    # A patch that another source brings may import from there.
+    by_patches = [patch.source for patch in source.patches if patch.source]
+    providers = list(dict.fromkeys([*source.imports_from, *by_patches]))
+    for provider in providers:
+        yield {
+            "name": f"{provider} has every name that {source.name} imports from it",
+            "kind": "api_window",
+            "consumer": source.name,
+            "folders": list(source.packages),
+            "provider": provider,
+            "packages": list(manifest.sources[provider].packages),
+            "unused": {pattern: unused.reason for pattern, unused in source.unused.items()},
+            "last": provider == providers[-1],
+            "hint": f"change {key}.commit or sources.{provider}.commit, or waive the file in {key}.unused",
+        }
+
+
+def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
+    yield {
+        "name": "pip check shows nothing new",
+        "kind": "pip_check",
+        "waived": {
+            distribution: {requirement: waiver.reason for requirement, waiver in waivers.items()}
+            for distribution, waivers in manifest.pip_check.items()
+        },
+        "hint": "install what is missing, or waive it with a reason in pip_check",
+    }
+    yield {
+        "name": "whatever compiled needs numpy imports with the one installed",
+        "kind": "numpy_users",
+        "hint": "constraints.numpy: hold the distribution back with a constraint of its own",
+    }
+    wheels = [source for source in manifest.sources.values() if source.recipe == "wheel"]
+    yield {
+        "name": "one process has one copy of each of ROCm's libraries",
+        "kind": "one_copy",
+        "modules": ["amdsmi", "torch", *(module for source in wheels for module in source.modules)],
+        "sources": [source.name for source in wheels],
+        "libraries": ["libamd_smi", "libamdhip64"],
+        "hint": "of a second copy: forbid the distribution that brings it, or make it a link in `links`",
+    }
+    if manifest.env:
+        yield {
+            "name": "every variable is one that its program reads",
+            "kind": "env_read",
+            "variables": list(manifest.env),
+            "hint": "env: the installed version reads another name, or none",
+        }
+    for name in _taken_out(manifest):
+        yield {
+            "name": f"{name} is absent",
+            "kind": "absent",
+            "distribution": name,
+            "hint": f"{name} came back: forbid it, or take it out of the set that asks for it",
+        }
+    for variable, wanted in _environment(manifest):
+        yield {
+            "name": f"Python sees {variable} {'absent' if wanted is None else 'as declared'}",
+            "kind": "env",
+            "variable": variable,
+            "value": wanted,
+            "hint": f"{'forbidden_env or dropped_env' if wanted is None else 'env'}.{variable}",
+        }
+
+
+def _of_a_finished(manifest: Manifest) -> Iterator[Entry]:
+    for title, key, value, file in (
+        ("starts in its working directory", "WorkingDir", manifest.workdir, None),
+        ("starts with its entry point", "Entrypoint", list(manifest.entrypoint), None),
+        ("names the GPU targets that it was built for", "gpu_targets", None, "gpu_targets"),
+    ):
+        yield {
+            "name": f"the image {title}",
+            "kind": "config",
+            "key": key,
+            "value": value,
+            "file": file,
+            "hint": "the image was made from another Dockerfile, or changed after it was built",
+        }
+
+
+def _taken_out(manifest: Manifest) -> list[str]:
+    """Distributions that a requirement set leaves out, and that no set brings in another way."""
+    without = {
+        name for source in manifest.sources.values() if source.requirements for name in source.requirements.without
+    }
+    return sorted(without)
+
+
+def _environment(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
+    for name, variable in manifest.env.items():
+        yield name, variable.value
+    for name in [*manifest.dropped_env, *manifest.forbidden_env]:
+        yield name, None
+
+
+def _proofs(manifest: Manifest) -> Iterator[Entry]:
+    """A patch of this project may have a program of its name beside it that proves it where it is installed."""
+    for source in manifest.sources.values():
+        for patch in source.patches:
+            proof = (manifest.path.parent.parent / patch.path).with_suffix(".py")
+            if patch.source is None and proof.is_file():
+                yield {
+                    "name": f"{source.name} does what {PurePosixPath(patch.path).name} is for",
+                    "kind": "proof",
+                    "program": proof.read_text(encoding="utf-8"),
+                    "hint": f"sources.{source.name}.patches: {patch.path} does not fit the pinned commit",
+                }
+
+
+def _tests(manifest: Manifest) -> Iterator[Entry]:
+    for source in manifest.sources.values():
+        for path in source.tests:
+            yield {
+                "name": f"{source.name}'s own {path} passes",
+                "kind": "tests",
+                "source": source.name,
+                "file": path,
+                "hint": f"sources.{source.name}.commit or its patches: the test fails on what is installed",
+            }

@@ -1,0 +1,111 @@
+"""What this tool has left in an engine, and how it goes: ours by its labels and names, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import docker.errors
+
+from builder.engine import CLIENT, OWNER
+from builder.errors import EngineError, Problem
+from builder.lists import CACHE
+from builder.render import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.engine import Engine
+
+DEBUG = f"{LABEL}.debug"  # of an image that is cut off before a step
+_REHEARSED = re.compile(r"vime:[a-z0-9.-]+-rehearsal")
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One thing that is gone, or stays and why."""
+
+    what: str
+    bytes: int = 0
+    kept: str = ""
+
+
+def clean(engine: Engine, *, images: bool, caches: bool) -> Iterator[Removed]:
+    """Remove what is ours: containers, stand-in bases, rehearsals, images without a tag; each as it is told.
+
+    Args:
+        images: finished images too, which took hours.
+        caches: our cache mounts too: the compilers' and pip's, and the logs of compile steps.
+    """
+    yield from _containers(engine)
+    yield from _images(engine, finished=images)
+    if caches:
+        yield from _caches(engine)
+
+
+def _containers(engine: Engine) -> Iterator[Removed]:
+    api = engine.api
+    for container in api.containers(all=True, filters={"label": OWNER}):
+        client = container["Labels"].get(CLIENT, "")
+        what = f"container {container['Names'][0].lstrip('/')}"
+        if container["State"] == "running" and _may_live(client):
+            yield Removed(what, kept=f"in use by process {client.partition(' ')[2]} on {client.partition(' ')[0]}")
+            continue
+        with contextlib.suppress(docker.errors.NotFound):
+            api.remove_container(container["Id"], force=True, v=True)
+            yield Removed(what)
+
+
+def _may_live(client: str) -> bool:
+    """Whether whoever started a container may still watch it; of another machine nobody here can know."""
+    host, _, process = client.partition(" ")
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        return True
+    return True
+
+
+def _images(engine: Engine, *, finished: bool) -> Iterator[Removed]:
+    api = engine.api
+    ours = {
+        image["Id"]: image
+        for label in (OWNER, f"{LABEL}.image", DEBUG)
+        for image in api.images(filters={"label": label})
+    }
+    for image in ours.values():
+        for name in image["RepoTags"] or [image["Id"]]:
+            tagged = name != image["Id"]
+            labels = image["Labels"] or {}
+            is_finished = tagged and f"{LABEL}.image" in labels and not _REHEARSED.fullmatch(name)
+            if is_finished and not finished:
+                continue
+            try:
+                api.remove_image(name)
+            except docker.errors.APIError as error:  # a container of somebody else's, or an image made from it
+                yield Removed(f"image {name}", kept=str(error.explanation))
+            else:
+                yield Removed(f"image {name}", image["Size"])
+
+
+def _caches(engine: Engine) -> Iterator[Removed]:
+    listed = engine.api.df()
+    if "BuildCache" not in listed:
+        hint = "this removes everybody's: docker builder prune --filter type=exec.cachemount"
+        raise EngineError(Problem("this engine does not list its cache mounts", hint=hint))
+    for record in listed["BuildCache"] or []:
+        found = re.search(rf'with id "/?({re.escape(CACHE)}[a-z]+)"', record["Description"])
+        if found and record["Type"] == "exec.cachemount":
+            done = engine.api.prune_builds(filters={"id": [record["ID"]]}, all=True)  # type: ignore[arg-type]
+            if done.get("CachesDeleted"):
+                yield Removed(f"cache mount {found[1]}", int(done["SpaceReclaimed"]))
+            else:
+                yield Removed(f"cache mount {found[1]}", kept="a build uses it")

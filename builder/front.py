@@ -1,0 +1,63 @@
+"""What the commands with a container engine share: finding it, and showing what a build came to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.errors import Problem, UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from builder.engine import Engine
+    from builder.report import Report
+
+
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
+)
+strict = click.option("--strict", is_flag=True, help="What could not run is a failure too.")
+
+
+def engine() -> Engine:
+    """The container engine.
+
+    Raises:
+        EngineError: where there is none that can be used.
+    """
+    from builder.engine import Engine  # noqa: PLC0415 - the docker SDK is dear to import
+
+    return Engine(owner="vime-images")
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    """`NAME=VALUE`, as an option takes it."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}"))
+    return name, value
+
+
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print a report, whatever it says."""
+    click.echo(json.dumps(json.loads(report.json())) if as_json else report.table())
+
+
+def show(report: Report, *, as_json: bool = False, strict: bool = False) -> None:
+    """Print a report.
+
+    Raises:
+        VerificationError: where not all checks have passed.
+    """
+    print_report(report, as_json=as_json)
+    if report.tag and not as_json:
+        click.echo(f"\n{report.tag}  {report.image_id}")
+    if not report.passed:
+        failed = report.count("failed")
+        raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
+    if strict and not report.passed_strictly:
+        untried = report.count("could not run")
+        raise VerificationError(
+            Problem(f"{untried} of {len(report.checks)} checks could not run, and --strict is given")
+        )

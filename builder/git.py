@@ -1,0 +1,176 @@
+"""The sources' repositories, asked by the git program: people's own settings for proxies and passwords hold."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+TIME_LIMIT_S = 120
+ATTEMPTS, PAUSE_S = 3, 1.0  # where the host does not answer; every other refusal is one for good
+Why = Literal["unreachable", "no repository", "no commit", "refuses commits", "no access", "failed"]
+# What git says, as it says it with LC_ALL=C; in this order.
+_SAID: tuple[tuple[Why, str], ...] = (
+    ("refuses commits", r"unadvertised object"),
+    ("no commit", r"not our ref|couldn't find remote ref|bad object|not a valid object"),
+    ("no access", r"authentication failed|could not read (?:username|password)|terminal prompts disabled|\b403\b"),
+    ("no access", r"permission denied"),
+    ("no repository", r"repository .*not found|does not appear to be a git repository|no such file|\b404\b"),
+    (
+        "unreachable",
+        r"could not resolve|connection (?:refused|timed out|reset)|failed to connect|network is unreachable",
+    ),
+    ("unreachable", r"timed out|early eof|unexpected disconnect|remote end hung up|rpc failed|\b50[0-9]\b"),
+    ("unreachable", r"ssl|certificate"),
+)
+REMEDIES: Mapping[Why, str] = {
+    "unreachable": "see whether the host answers: git ls-remote {address}",
+    "no repository": "the address is wrong, or it is a private one: git ls-remote {address}",
+    "no commit": "the commit or tag is gone, or never was there: git ls-remote {address}",
+    "refuses commits": "the server hands out named references only: pin a tag beside the commit",
+    "no access": "give git a password for it: git credential fill, or an address that needs none",
+    "failed": "see what git says: git ls-remote {address}",
+}
+
+
+class GitError(Exception):
+    """A repository did not give what was asked for.
+
+    Args:
+        why: the kind of refusal.
+        said: git's own words.
+    """
+
+    def __init__(self, why: Why, said: str, address: str) -> None:
+        super().__init__(f"{why}: {said}")
+        self.why: Why = why
+        self.said = said
+        self.hint = REMEDIES[why].format(address=address)
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What a repository advertises, by full name; of an annotated tag, the commit behind it."""
+
+    commits: Mapping[str, str]
+
+    def tag(self, name: str) -> str | None:
+        """The commit of a tag."""
+        return self.commits.get(f"refs/tags/{name}")
+
+    def named(self, name: str) -> str | None:
+        """The commit of a tag or else of a branch."""
+        return self.tag(name) or self.commits.get(f"refs/heads/{name}")
+
+
+def references(address: str, *, time_limit_s: float = TIME_LIMIT_S) -> References:
+    """All references of a repository, by one question.
+
+    Raises:
+        GitError: where it gives none.
+    """
+    commits: dict[str, str] = {}
+    for line in _asked(["ls-remote", "--", address], address, time_limit_s).splitlines():
+        commit, _, name = line.partition("\t")
+        commits[name.removesuffix("^{}")] = commit  # a peeled line stands behind its tag's own
+    return References(commits)
+
+
+@contextlib.contextmanager
+def repository(cache: Path, address: str) -> Iterator[Path]:
+    """The bare repository of an address in the cache; while it is open here, other processes wait."""
+    folder = cache / "git" / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}.git"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "HEAD").is_file():
+            git(folder.parent, "init", "--quiet", "--bare", str(folder))
+        yield folder
+
+
+def fetch(folder: Path, address: str, commit: str, tag: str | None, *, offline: bool) -> None:
+    """Have a commit in a bare repository, asked for as the Dockerfile asks: the tag, or the commit alone; no history.
+
+    Raises:
+        GitError: where it cannot be had; offline, where it is not there yet.
+    """
+    if _has(folder, commit):
+        return
+    if offline:
+        raise GitError("no commit", f"{commit} is not in the cache, and --offline asks nobody", address)
+    reference = f"refs/tags/{tag}" if tag else commit
+    command = ["fetch", "--quiet", "--depth", "1", "--no-tags", "--no-write-fetch-head", "--", address]
+    _asked([f"--git-dir={folder}", *command, f"{reference}:refs/vime/{commit}"], address, TIME_LIMIT_S)
+    if not _has(folder, commit):
+        raise GitError("no commit", f"{reference} is another commit than {commit}", address)
+
+
+def _has(folder: Path, commit: str) -> bool:
+    found = _run([f"--git-dir={folder}", "cat-file", "-e", f"{commit}^{{commit}}"], 60)
+    return found.returncode == 0
+
+
+def check_out(folder: Path, commit: str, tree: Path, paths: Sequence[str] = (".",)) -> None:
+    """Write the files of a commit; the bare repository stays as it is.
+
+    Raises:
+        GitError: where a path is not in the commit.
+    """
+    tree.mkdir(parents=True, exist_ok=True)
+    environment = {"GIT_INDEX_FILE": str(tree.with_name(f".{tree.name}.index"))}
+    command = [f"--git-dir={folder}", f"--work-tree={tree}", "-c", "core.autocrlf=false", "checkout", "--force", commit]
+    done = _run([*command, "--", *paths], TIME_LIMIT_S, environment)
+    if done.returncode:
+        raise GitError("no commit", done.stderr.strip(), str(folder))
+
+
+def git(where: Path, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """One git command in a folder; its exit code is the caller's to judge."""
+    return _run(["-C", str(where), *arguments], TIME_LIMIT_S, given=given)
+
+
+def _asked(arguments: list[str], address: str, time_limit_s: float) -> str:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            done = _run(arguments, time_limit_s)
+        except subprocess.TimeoutExpired:
+            raise GitError("unreachable", f"no answer within {time_limit_s:g} s", address) from None
+        if done.returncode == 0:
+            return done.stdout
+        said = done.stderr.strip()
+        why: Why = next((why for why, pattern in _SAID if re.search(pattern, said, re.IGNORECASE)), "failed")
+        if why != "unreachable" or attempt == ATTEMPTS:
+            raise GitError(why, said, address)
+        time.sleep(PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+def _run(
+    arguments: list[str],
+    time_limit_s: float,
+    environment: Mapping[str, str] | None = None,
+    given: str | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Never asks a person anything; says what it says in English."""
+    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "LC_ALL": "C"}
+    quiet |= {} if "GIT_SSH_COMMAND" in os.environ else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
+    return subprocess.run(
+        ["git", *arguments],
+        env={**os.environ, **quiet, **(environment or {})},
+        input=given or "",
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=time_limit_s,
+        check=False,
+    )

@@ -1,0 +1,5 @@
+import os
+
+
+def use_mega_aot_artifact():
+    return os.environ.get("VLLM_USE_MEGA_AOT_ARTIFACT", "1") == "1"

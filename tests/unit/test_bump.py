@@ -1,0 +1,190 @@
+"""Other pins: exactly those scalars change, and only if they hold."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from manifests import REAL, ROOT
+from test_preflight import MANIFEST, World, world
+
+from builder import bump, facts, manifest
+from builder.errors import DriftError, PreflightError, UsageError
+
+__all__ = ["world"]  # a fixture of another file
+FACTS = facts.of(MANIFEST, ROOT)
+NAME = REAL.stem
+DOCKERFILE = MANIFEST.dockerfile
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def project(world: World, tmp_path: Path) -> Path:
+    """A copy of this project whose manifest pins the world."""
+    root = tmp_path / "copy"
+    for folder in ("builder", "dockerfiles", "images", "templates"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / f"images/{NAME}.yaml").write_bytes(text_of(world.manifest()))
+    assert command(root, "render", NAME).returncode == 0
+    return root
+
+
+def text_of(written: manifest.Manifest) -> bytes:
+    return written._document.text.encode()  # noqa: SLF001
+
+
+def command(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(root), "DOCKER_HOST": "unix:///nowhere.sock"}
+    done = subprocess.run(
+        [sys.executable, "-m", "builder", *arguments],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {name: (root / name).read_bytes() for name in (f"images/{NAME}.yaml", DOCKERFILE)}
+
+
+def test_a_bump_that_holds_changes_tag_and_commit_and_renders(world: World, project: Path) -> None:
+    before = files(project)
+    commit = world.repositories["vllm"].commit({"CHANGES": "x\n"}, tag="v0.29.1")
+    done = command(project, "bump", NAME, "vllm=v0.29.1", "--summary", "summary.md")
+    assert done.returncode == 0, done.stderr + done.stdout
+    old, new = (files_[f"images/{NAME}.yaml"].decode() for files_ in (before, files(project)))
+    assert new == old.replace("tag: v0.29.0", "tag: v0.29.1").replace(world.commits["vllm"], commit)
+    assert command(project, "check", NAME).returncode == 0
+    summary = (project / "summary.md").read_text()
+    assert "| sources.vllm.tag | `v0.29.0` | `v0.29.1` |" in summary
+    assert f"/compare/{world.commits['vllm']}...{commit})" in summary
+    assert "* BUILD_VLLM" in summary
+    assert "* SEAL_BASE" not in summary
+
+
+def test_a_bump_across_a_move_is_refused_with_the_new_place_and_writes_nothing(world: World, project: Path) -> None:
+    before = files(project)
+    vllm = world.repositories["vllm"]
+    text = (vllm.folder / "vllm/engine/arg_utils.py").read_text()
+    vllm.commit({"vllm/engine/arg_utils.py": "", "vllm/engine/elsewhere.py": text}, tag="v0.30.0")
+    done = command(project, "bump", NAME, "vllm=v0.30.0")
+    assert done.returncode == PreflightError.exit_code
+    assert "it is now in vllm.engine.elsewhere" in done.stdout
+    assert "error: 1 of 8 probes failed: nothing is written" in done.stderr
+    assert files(project) == before
+    done = command(project, "bump", NAME, "vllm=v0.30.0", "--keep-going")
+    assert done.returncode == PreflightError.exit_code
+    assert "it is now in vllm.engine.elsewhere" in done.stdout
+    assert b"v0.30.0" in files(project)[f"images/{NAME}.yaml"]
+
+
+def test_a_dry_run_writes_nothing(world: World, project: Path) -> None:
+    before = files(project)
+    world.repositories["vime"].commit({"CHANGES": "x\n"})
+    done = command(project, "bump", NAME, "vime=main", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"sources.vime.commit: {world.commits['vime']} -> " in done.stderr
+    assert files(project) == before
+
+
+@pytest.mark.parametrize(
+    ("pin", "message"),
+    [
+        ("vlm=v1", "did you mean 'vllm'?"),
+        ("vllm=v0.29.9", "has no tag 'v0.29.9'\n    hint: did you mean 'v0.29.0'?"),
+        ("vllm=main", "has no tag 'main'"),
+        ("vllm", "NAME=VALUE"),
+        ("vime=nowhere", "has no tag or branch 'nowhere'"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_the_near_one(project: Path, pin: str, message: str) -> None:
+    before = files(project)
+    done = command(project, "bump", NAME, pin)
+    assert done.returncode == UsageError.exit_code
+    assert message in done.stderr
+    assert files(project) == before
+
+
+def test_a_tag_that_has_left_its_pin_is_drift(world: World, project: Path) -> None:
+    assert command(project, "bump", "--check-drift").returncode == 0
+    now = world.repositories["vllm"].commit({"new.txt": "x\n"}, tag="v0.29.0")
+    done = command(project, "bump", NAME, "--check-drift")
+    assert done.returncode == DriftError.exit_code
+    assert f"v0.29.0 is {now}, the pin is {world.commits['vllm']}" in done.stderr
+    assert f"python -m builder bump {NAME} vllm=v0.29.0" in done.stderr
+
+
+def test_a_bump_that_is_killed_leaves_every_file_whole(world: World, project: Path) -> None:
+    """At random moments; what is refused in the end has changed nothing in between."""
+    before = files(project)
+    vllm = world.repositories["vllm"]
+    vllm.commit({"vllm/engine/arg_utils.py": ""}, tag="v0.30.0")
+    moments = random.Random(7)  # noqa: S311 (the same moments each time)
+    environment = os.environ | {"PYTHONPATH": str(project)}
+    for _ in range(20):
+        with subprocess.Popen(
+            [sys.executable, "-m", "builder", "bump", NAME, "vllm=v0.30.0"],
+            cwd=project,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            time.sleep(moments.uniform(0.05, 1.0))
+            os.killpg(process.pid, signal.SIGKILL)
+        assert files(project) == before
+    done = command(project, "bump", NAME, "vllm=v0.30.0")
+    assert done.returncode == PreflightError.exit_code, done.stderr
+    assert files(project) == before
+
+
+STYLES = {
+    "block": "{key}: {value}",
+    "double": '{key}: "{value}"',
+    "single": "{key}: '{value}'",
+    "comment": "{key}:   {value}   # a remark",
+}
+
+
+@given(
+    style=st.sampled_from(sorted(STYLES)),
+    ends=st.sampled_from(["\n", "\r\n"]),
+    commit=st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
+)
+def test_every_byte_but_the_scalar_stays(
+    tmp_path_factory: pytest.TempPathFactory, style: str, ends: str, commit: str
+) -> None:
+    old = MANIFEST.sources["vime"].commit
+    text = REAL.read_text(encoding="utf-8").replace(f"commit: {old}", STYLES[style].format(key="commit", value=old))
+    path = tmp_path_factory.mktemp("bump") / REAL.name
+    path.write_bytes(text.replace("\n", ends).encode())
+    written = bump.rewritten(manifest.load(path), {("sources", "vime", "commit"): commit})
+    assert written == path.read_bytes().replace(old.encode(), commit.encode())
+
+
+def test_a_scalar_in_flow_style_is_changed_too(tmp_path: Path) -> None:
+    text = REAL.read_text(encoding="utf-8")
+    block = re.search(r"^base:\n(?:  .*\n)+", text, re.MULTILINE)
+    assert block
+    pairs = ", ".join(line.strip() for line in block[0].splitlines()[1:])
+    path = tmp_path / REAL.name
+    path.write_text(text.replace(block[0], f"base: {{{pairs}}}\n"), encoding="utf-8")
+    digest = f"sha256:{'a' * 64}"
+    written = bump.rewritten(manifest.load(path), {("base", "digest"): digest})
+    assert manifest.parse(written, path).base.digest == digest
+    assert written == path.read_bytes().replace(MANIFEST.base.digest.encode(), digest.encode())

@@ -1,0 +1,151 @@
+"""Pins proved against local repositories made of the stand-in sources: what holds, and each way in which it does not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from manifests import REAL, ROOT, changed
+from world import Repository, repository, settings
+
+from builder import git, manifest, preflight
+from builder.manifest import Manifest
+from builder.report import Check, Report
+
+STANDINS = ROOT / "standins" / "sources"
+MANIFEST = manifest.load(REAL)
+
+
+@dataclass(frozen=True)
+class World:
+    """Repositories of every source, and a manifest that pins them."""
+
+    root: Path
+    repositories: dict[str, Repository]
+    commits: dict[str, str]
+
+    def manifest(self, *edits: tuple[str, str], **commits: str) -> Manifest:
+        pins = self.commits | commits
+        return changed(REAL, *((MANIFEST.sources[name].commit, commit) for name, commit in pins.items()), *edits)
+
+    def run(self, written: Manifest | None = None, *, offline: bool = False) -> Report:
+        return preflight.run(written or self.manifest(), self.root, offline=offline)
+
+    def faults(self, written: Manifest | None = None) -> dict[str, Check]:
+        return {check.name: check for check in self.run(written).checks if check.outcome == "failed"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    repositories, commits = {}, {}
+    for name, source in MANIFEST.sources.items():
+        repositories[name] = repository(tmp_path / "origins" / name)
+        shutil.copytree(STANDINS / Path(source.checkout).name, repositories[name].folder, dirs_exist_ok=True)
+        commits[name] = repositories[name].commit({}, tag=source.tag)
+    places = {source.repository: f"file://{repositories[name].folder}" for name, source in MANIFEST.sources.items()}
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "gitconfig")))
+    monkeypatch.setattr(git, "PAUSE_S", 0)
+    shutil.copytree(ROOT / "images/patches", tmp_path / "project/images/patches")
+    return World(tmp_path / "project", repositories, commits)
+
+
+def test_pins_that_hold_pass_every_probe(world: World) -> None:
+    report = world.run()
+    assert [check.detail for check in report.checks if check.outcome != "passed"] == []
+    assert report.passed_strictly
+    assert {check.kind for check in report.checks} == {"reference", "patches", "api_window"}
+
+
+def test_the_cache_is_enough_offline_and_says_what_it_could_not_ask(world: World) -> None:
+    world.run()
+    report = world.run(offline=True)
+    untried = [check for check in report.checks if check.outcome == "could not run"]
+    assert {check.kind for check in untried} == {"reference"}
+    assert {check.detail for check in untried} == {"--offline asks no host"}
+    assert report.passed
+
+
+def test_offline_without_a_cache_is_no_fault_and_no_pass(world: World) -> None:
+    report = world.run(offline=True)
+    assert {check.outcome for check in report.checks} == {"could not run"}
+    assert not report.passed
+
+
+def test_a_tag_that_moved_says_from_where_to_where(world: World) -> None:
+    now = world.repositories["vllm"].commit({"new.txt": "x\n"}, tag="v0.29.0")
+    fault = world.faults()["vllm's v0.29.0 is what is pinned"]
+    assert fault.detail == f"the tag v0.29.0 has moved: from {world.commits['vllm']} to {now}"
+    assert f"/compare/{world.commits['vllm']}...{now}" in fault.hint
+
+
+def test_a_tag_that_is_gone_is_named(world: World) -> None:
+    world.repositories["vllm"].git("tag", "--delete", "v0.29.0")
+    assert "has no tag v0.29.0" in world.faults()["vllm's v0.29.0 is what is pinned"].detail
+
+
+def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) -> None:
+    faults = world.faults(world.manifest(vime="1" * 40))
+    assert set(faults) == {
+        "the patches of megatron apply, in their order",
+        "the patches of vime apply, in their order",
+        "vllm has every name that vime imports from it",
+        "megatron has every name that vime imports from it",
+    }
+    assert all("no commit" in fault.detail for fault in faults.values())
+
+
+def test_a_host_that_is_down_is_not_a_pin_that_is_wrong(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {source.repository: "http://127.0.0.1:9" for source in MANIFEST.sources.values()}
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "down")))
+    report = world.run()
+    assert {check.outcome for check in report.checks} == {"could not run"}
+
+
+def test_a_name_that_is_gone_comes_with_its_line_and_its_new_place(world: World) -> None:
+    vllm = world.repositories["vllm"]
+    gone = vllm.folder / "vllm/engine/arg_utils.py"
+    text = gone.read_text()
+    commit = vllm.commit({"vllm/engine/arg_utils.py": "", "vllm/engine/elsewhere.py": text}, tag="v0.29.0")
+    fault = world.faults(world.manifest(vllm=commit))["vllm has every name that vime imports from it"]
+    assert "vllm.engine.arg_utils." in fault.detail
+    assert ".py:" in fault.detail
+    assert "it is now in vllm.engine.elsewhere" in fault.detail
+
+
+def test_a_patch_that_no_longer_applies_shows_what_stands_there(world: World) -> None:
+    megatron = world.repositories["megatron"]
+    patch = (world.repositories["vime"].folder / MANIFEST.sources["megatron"].patches[0].path).read_text()
+    name = next(line.removeprefix("+++ b/") for line in patch.splitlines() if line.startswith("+++ "))
+    commit = megatron.commit({name: "quite = 'another file'\n"})
+    fault = world.faults(world.manifest(megatron=commit))["the patches of megatron apply, in their order"]
+    assert ": conflicts: " in fault.detail
+    assert "1: quite = 'another file'" in fault.detail
+    assert fault.hint == "sources.megatron.patches: make it anew from the pinned tree"
+
+
+def test_a_patch_that_is_upstream_now_is_to_be_dropped(world: World) -> None:
+    megatron = world.repositories["megatron"]
+    patch = world.repositories["vime"].folder / MANIFEST.sources["megatron"].patches[0].path
+    megatron.git("apply", str(patch))
+    commit = megatron.commit({})
+    fault = world.faults(world.manifest(megatron=commit))["the patches of megatron apply, in their order"]
+    assert ": already upstream: " in fault.detail
+    assert "drop it" in fault.hint
+
+
+def test_a_patch_that_its_source_no_longer_has_is_missed_there(world: World) -> None:
+    path = MANIFEST.sources["megatron"].patches[0].path
+    commit = world.repositories["vime"].commit({path: None})
+    fault = world.faults(world.manifest(vime=commit))["the patches of megatron apply, in their order"]
+    assert fault.detail == f"{path} is not in vime at its commit"
+
+
+def test_what_is_unknown_could_not_be_proved(world: World) -> None:
+    report = world.run(world.manifest((world.commits["torch_memory_saver"], "unknown")))
+    untried = {check.name: check.detail for check in report.checks if check.outcome == "could not run"}
+    assert untried == {"torch_memory_saver's commit is what is pinned": "sources.torch_memory_saver.commit is unknown"}
