@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 HOME = "/opt/vime-image"
 # Cache mounts by name: where a step sees them. Logs that BuildKit would clip go to one too: it outlives a step that
 # fails, and is in no image.
-CACHES = {"ccache": "/root/.cache/ccache", "logs": "/root/.cache/vime-image-logs", "pip": "/root/.cache/pip"}
+CACHES = {
+    "ccache": "/root/.cache/ccache",
+    "logs": "/root/.cache/vime-image-logs",
+    "pip": "/root/.cache/pip",
+    "uv": "/root/.cache/uv",
+}
 CACHE = "vime-image-"  # begins the id of each: with the default, its place, strangers' steps would share it
 SCHEMA = 1
 
@@ -59,6 +64,9 @@ def policy(manifest: Manifest) -> Entry:
             for source in manifest.sources.values()
         },
         "source_builds": list(manifest.source_builds),
+        "installer": {
+            name: {"version": tool.version, "sha256": tool.sha256} for name, tool in manifest.installer.items()
+        },
         "ignored_pip_options": list(manifest.ignored_pip_options),
     }
 

@@ -51,7 +51,7 @@ class Override(Reasoned):
 
 
 class BuildTool(schema.Written):
-    """One wheel by its hash."""
+    """One wheel by its hash: a program that works on the image."""
 
     version: v.ExactVersion
     sha256: v.Sha256
@@ -159,6 +159,7 @@ class Manifest(schema.Written):
     overrides: Mapping[v.Distribution, Override] = pydantic.Field(default_factory=dict)
     source_builds: Mapping[v.Distribution, Reasoned] = pydantic.Field(default_factory=dict)
     ignored_pip_options: Mapping[PipOption, Reasoned] = pydantic.Field(default_factory=dict)
+    installer: Mapping[Literal["uv"], BuildTool] = pydantic.Field(default_factory=dict)
     build_tools: Mapping[v.Distribution, BuildTool] = pydantic.Field(default_factory=dict)
     removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
     links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)

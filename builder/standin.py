@@ -112,7 +112,7 @@ def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: P
     # Of the manifest, only what the base is made of: a change of a check must not make another base.
     sources = {name: [source.repository, source.tag] for name, source in manifest.sources.items()}
     parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
-    parts += [f"{name}=={tool.version} {tool.sha256}" for name, tool in manifest.build_tools.items()]
+    parts += _tool_lines(manifest)
     digest = hashlib.sha256("\n".join(parts).encode())
     for path in [*_files(standins), *(Path(module) for module in (__file__, upstreams.__file__, wheelhouse.__file__))]:
         digest.update(f"{path.relative_to(standins) if path.is_relative_to(standins) else path.name}\0".encode())
@@ -133,7 +133,7 @@ def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients
         wheel.write(place / "installed")
     for wheel in _index(manifest, facts, standins):
         wheel.write(place / "index" / "files")
-    for path in _build_tools(manifest, facts, ingredients.cache):
+    for path in tools(manifest, facts, ingredients.cache):
         shutil.copy(path, place / "index" / "files")
     wheelhouse.write_index(place / "index")
     write_unrecorded(place / "unrecorded")
@@ -221,9 +221,14 @@ def _wheel(  # noqa: PLR0913, PLR0917 (one line of data with its surroundings)
     )
 
 
-def _build_tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
-    """The real build tools, so that their hashes hold; downloaded by this machine's pip, once."""
-    lines = [f"{name}=={tool.version} --hash=sha256:{tool.sha256}\n" for name, tool in manifest.build_tools.items()]
+def _tool_lines(manifest: Manifest) -> list[str]:
+    tools = [*manifest.build_tools.items(), *manifest.installer.items()]
+    return [f"{name}=={tool.version} --hash=sha256:{tool.sha256}\n" for name, tool in tools]
+
+
+def tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
+    """The real build tools and installer, so that their hashes hold; downloaded by this machine's pip, once."""
+    lines = _tool_lines(manifest)
     folder = cache / "build-tools" / hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)

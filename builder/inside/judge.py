@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pip import __version__ as pip_version
@@ -23,6 +23,9 @@ from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.utils import canonicalize_name
 from pip._vendor.packaging.version import Version
+
+if TYPE_CHECKING:
+    from installer import Uv
 
 # How pip reaches packages is the machine's affair, and kept.
 TRANSPORT = (
@@ -43,6 +46,8 @@ KINDS = {"vcs_info": "a repository", "dir_info": "a path", "archive_info": "an a
 OLDEST = Version("22.2")
 GIT = re.compile(r"\bgit\+(?P<address>[^\s@]+(?:@[^\s/]+/[^\s@]+)?)(?:@(?P<commit>[^\s#;]+))?")
 PATH = re.compile(r"(?:-e|--editable)\b|\.{0,2}/|\.$|file:|[^\s@]+ *@ *(?:file:|\.{0,2}/)")
+# What stands before a path below site-packages: in a wheel, and in what it has unpacked to.
+INTO_SITE = re.compile(r"^(?:[^/]+\.data/(?:(?:pure|plat)lib/|data/))?(?:lib\d*/python[^/]+/[^/]+-packages/)?")
 TAIL = 12  # lines of pip's own message that are shown
 Ask = tuple[Requirement, str]  # a requirement, and who asks for it
 
@@ -300,20 +305,45 @@ class Judge:
                  "requested_by": chains.get(item.name, "")} for item in plan]
 
     def install_exactly(self, plan: list[Item]) -> None:
-        """Install the judged bytes and nothing else, after a look at what files they bring."""
-        wheels = self.scratch / "wheels"
-        exact = [f"{item.name}=={item.version} --hash=sha256:{item.sha256}" for item in plan]
-        options: tuple[str, ...] = ("--no-deps", "--require-hashes")
-        code, words = self.pip("wheel", exact, *options, f"--wheel-dir={wheels}") if plan else (0, "")
+        """Install the judged bytes and nothing else, after a look at what files they bring; builds are pip's."""
+        builds = {str(canonicalize_name(name)) for name in self.policy["source_builds"]}
+        fast = [item for item in plan if self.policy["installer"] and item.name not in builds]
+        slow = [item for item in plan if item not in fast]
+        uv, pins = self.uv() if fast else None, [pin(item, item.sha256) for item in fast]
+        wheels = self.wheels(slow) if slow else {}
+        files = {name: zipfile.ZipFile(path).namelist() for name, path in wheels.items()}
+        looked, words = uv.look(pins) if uv else ({}, "")
+        refuse([f"uv did not fetch the judged plan:\n    {words}"] * bool(words))
+        refuse([text for item in plan for rule in FILES for text in rule(self, item, {**files, **looked}[item.name])])
+        if slow:
+            links = ("--no-deps", "--require-hashes", "--no-index", f"--find-links={self.scratch / 'wheels'}")
+            exact = [pin(item, sha256_of(wheels[item.name])) for item in slow]
+            code, words = self.pip("install", exact, *links, bound=False, built=True)
+            refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
+        words = uv.install(pins, [file for names in looked.values() for file in names]) if uv else ""
+        refuse([f"uv did not install the judged plan:\n    {words}"] * bool(words))
+
+    def wheels(self, plan: list[Item]) -> dict[str, Path]:
+        """Fetch a plan's wheels with pip, which also makes those that are declared as builds."""
+        folder, options = self.scratch / "wheels", ("--no-deps", "--require-hashes")
+        shutil.rmtree(folder, ignore_errors=True)
+        exact = [pin(item, item.sha256) for item in plan]
+        code, words = self.pip("wheel", exact, *options, f"--wheel-dir={folder}")
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
-        found = {str(canonicalize_name(path.name.partition("-")[0])): path for path in wheels.glob("*.whl")}
-        refuse([text for item in plan for rule in FILES for text in rule(self, item, found[item.name])])
-        exact = [f"{item.name}=={item.version} --hash=sha256:{sha256_of(found[item.name])}" for item in plan]
-        if plan:
-            options += ("--no-index", f"--find-links={wheels}")
+        return {str(canonicalize_name(path.name.partition("-")[0])): path for path in folder.glob("*.whl")}
+
+    def uv(self) -> "Uv":
+        """Fetch the uv that the policy pins; it is gone after the step."""
+        from installer import Uv  # noqa: PLC0415 - the rules are read outside of the image too, where it has no place
+
+        tool, folder = self.policy["installer"]["uv"], self.scratch / "uv"
+        if not folder.exists():
+            exact = [f"uv=={tool['version']} --hash=sha256:{tool['sha256']}"]
+            options = ("--no-deps", "--require-hashes", f"--target={folder}")
             code, words = self.pip("install", exact, *options, bound=False, built=True)
-        refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
-        shutil.rmtree(wheels, ignore_errors=True)
+            told = f"the installer cannot be had{self.change('', 'installer.uv')}, or leave it out: pip installs then"
+            refuse([f"{told}\n    {words}"] * (code > 0))
+        return Uv(folder / "bin" / "uv", self.environment, self.scratch)
 
     def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""
@@ -349,6 +379,10 @@ class Judge:
 def satisfied(need: Requirement) -> bool:
     dist = installed(name_of(need))
     return bool(dist and need.specifier.contains(dist.version, prereleases=True))
+
+
+def pin(item: Item, sha256: str) -> str:
+    return f"{item.name}=={item.version} --hash=sha256:{sha256}"
 
 
 def sha256_of(path: Path) -> str:
@@ -412,14 +446,12 @@ def reopening(judge: Judge, asked: list[Ask]) -> Iterator[str]:
             yield f"{told}{judge.change('', f'ignored_pip_options.{key}')}, or unset it in the base"
 
 
-# What is wrong with the files of a wheel.
+# What is wrong with the files that a distribution would install.
 
 
-def sealed_module(judge: Judge, item: Item, wheel: Path) -> Iterator[str]:
+def sealed_module(judge: Judge, item: Item, files: list[str]) -> Iterator[str]:
     """Find what lands in a sealed module, by whatever way a wheel can put it there."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = [re.sub(r"^[^/]+\.data/(?:(?:pure|plat)lib/|data/.*site-packages/)", "", name)
-                 for name in archive.namelist()]
+    names = [INTO_SITE.sub("", name) for name in files]
     tops = {re.split(r"[/.]", name)[0] for name in names if re.search(r"/|\.py$|\.so$", name)}
     titles = {name.partition("/")[0] for name in names if re.match(r"[^/]+\.(?:dist|egg)-info/", name)}
     others = {str(canonicalize_name(title.partition("-")[0])) for title in titles} - {item.name}

@@ -28,6 +28,7 @@ BENCH = trapping.Bench(
     index=f"file://{PLACE}/index",
     extra=f"file://{PLACE}/extra/simple",
     python_name=Path(FACTS.python.site_packages).parent.name,
+    with_uv=True,
 )
 DOCKERFILE = """FROM {base}
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

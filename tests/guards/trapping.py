@@ -76,6 +76,7 @@ class Bench:
     index: str
     extra: str
     python_name: str
+    with_uv: bool
 
     def fill(self, text: str) -> str:
         """A text with this environment's places."""
@@ -138,6 +139,7 @@ class Bench:
     def policy(self, trap: Trap) -> dict[str, Any]:
         """The image's policy; nothing is added to the trap's own lines."""
         policy = copy.deepcopy(lists.policy(MANIFEST)) | dict(trap.policy)
+        policy |= {} if self.with_uv else {"installer": {}}
         step = policy["steps"][STEP]  # type: ignore[index]
         step |= {"add": [], "file": step["file"].replace(HOME, self.home)}
         return policy | {"steps": {STEP: step}}
@@ -158,6 +160,8 @@ def write_index(folder: Path, wheels: Iterable[wheelhouse.Wheel], address: str, 
             as_source=wheel.as_source,
         )
         changed.write(folder / "files")
+    for path in standin.tools(MANIFEST, FACTS, ROOT / ".cache"):
+        shutil.copy(path, folder / "files")
     wheelhouse.write_index(folder)
 
 
@@ -167,7 +171,7 @@ def pip_version(folder: Path, version: str) -> str:
 
 
 def bench(folder: Path, pip: Path, inside: Path = INSIDE) -> Bench:
-    """An environment with the stand-in base's distributions, sealed by the recipe's own step."""
+    """An environment with the stand-in base's distributions, sealed by the recipe's own step; the newest has uv too."""
     place, kept = folder / "place", folder / "kept"
     venv.create(place / "venv", with_pip=False, symlinks=True)
     site = next((place / "venv" / "lib").glob("python*/site-packages"))
@@ -189,6 +193,7 @@ def bench(folder: Path, pip: Path, inside: Path = INSIDE) -> Bench:
         index=index.as_uri(),
         extra=(extra / "simple").as_uri(),
         python_name=site.parent.name,
+        with_uv=pip.name == "pip-newest",
     )
     done = subprocess.run([*in_turn.SHELL, made.sealing([])], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

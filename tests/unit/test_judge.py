@@ -74,6 +74,7 @@ POLICY: dict[str, Any] = {
     "provided": {"vllm": {"source": "vllm", "where": "sources.vllm (line 65)"}},
     "source_builds": [],
     "ignored_pip_options": [],
+    "installer": {},
     "sealed": {"torch": {"where": "sealed.torch (line 20)"}, "apex": {"where": "sealed.apex (line 21)"}},
 }
 

@@ -50,7 +50,7 @@ class Wheel:
 
 def index(folder: Path, wheels: Iterable[Wheel]) -> str:
     """Write a package index into `folder`; its address comes back."""
-    (folder / "files").mkdir(parents=True)
+    (folder / "files").mkdir(parents=True, exist_ok=True)
     for wheel in wheels:
         wheel.real.write(folder / "files")
     wheelhouse.write_index(folder)

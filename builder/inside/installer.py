@@ -1,0 +1,77 @@
+"""Install wheels with uv, by hash, where nothing is left to resolve: seconds of what takes pip a minute."""
+
+import csv
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pip._vendor.packaging.utils import canonicalize_name
+
+# uv reads no pip.conf: what it needs of pip's variables, under its own names.
+VARIABLES = {
+    "PIP_CERT": ("SSL_CERT_FILE",), "PIP_CLIENT_CERT": ("SSL_CLIENT_CERT",), "PIP_FIND_LINKS": ("UV_FIND_LINKS",),
+    "PIP_INDEX_URL": ("UV_DEFAULT_INDEX",), "PIP_NO_INDEX": ("UV_NO_INDEX",), "PIP_RETRIES": ("UV_HTTP_RETRIES",),
+    "PIP_PROXY": ("HTTP_PROXY", "HTTPS_PROXY"), "PIP_TIMEOUT": ("UV_HTTP_TIMEOUT",),
+    "PIP_DEFAULT_TIMEOUT": ("UV_HTTP_TIMEOUT",), "PIP_TRUSTED_HOST": ("UV_INSECURE_HOST",),
+    "PIP_KEYRING_PROVIDER": ("UV_KEYRING_PROVIDER",),
+}
+LISTS = ("PIP_FIND_LINKS", "PIP_TRUSTED_HOST")  # pip separates them by spaces, uv by commas
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"  # the system's; uv would take its own
+TAIL = 12  # lines of its message that are shown
+
+
+def environment(pip: Mapping[str, str]) -> dict[str, str]:
+    """Make uv's environment of pip's."""
+    given = {key: ",".join(value.split()) if key in LISTS else value for key, value in pip.items() if key in VARIABLES}
+    own = {name: value for key, value in given.items() for name in VARIABLES[key]}
+    authority = pip.get("REQUESTS_CA_BUNDLE") or (AUTHORITIES if Path(AUTHORITIES).exists() else "")
+    kept = {key: value for key, value in pip.items() if not key.startswith("PIP_")}
+    return {**({"SSL_CERT_FILE": authority} if authority else {}), **kept, **own}
+
+
+class Uv(NamedTuple):
+    """The program, pip's environment, and a folder of the step's own."""
+
+    program: Path
+    pip: Mapping[str, str]
+    scratch: Path
+
+    def run(self, lines: list[str], *options: str) -> tuple[int, str]:
+        """Install lines of name, version and hash: the exit code, and the last words."""
+        listing = self.scratch / "uv.txt"
+        listing.write_text("\n".join(lines), encoding="utf-8")
+        if self.pip.get("PIP_NO_CACHE_DIR"):
+            options += (f"--cache-dir={self.scratch / 'uv-cache'}",)
+        command = [str(self.program), "pip", "install", f"--python={sys.executable}", "--no-config", "--no-deps",
+                   "--no-build", "--require-hashes", "--no-progress", "--color=never", f"--requirement={listing}"]
+        done = subprocess.run([*command, *options], cwd="/", env=environment(self.pip), text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, "\n    ".join(done.stdout.splitlines()[-TAIL:])
+
+    def look(self, lines: list[str]) -> tuple[dict[str, list[str]], str]:
+        """Unpack the wheels aside, as links: the files that each would install, and why there are none."""
+        aside = self.scratch / "look"
+        code, words = self.run(lines, f"--target={aside}", "--link-mode=symlink")
+        infos = [] if code else aside.glob("*.dist-info")
+        return {str(canonicalize_name(info.stem.rpartition("-")[0])): recorded(info) for info in infos}, words * code
+
+    def install(self, lines: list[str], files: list[str]) -> str:
+        """Install the wheels that were looked at and compile their modules: why it went wrong, if it did."""
+        code, words = self.run(lines, "--link-mode=copy")  # its cache is another file system
+        site = sysconfig.get_path("purelib")
+        # Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
+        modules = [os.path.normpath(f"{site}/{file}") for file in files if file.endswith(".py")]
+        listing = self.scratch / "modules.txt"
+        listing.write_text("\n".join(modules), encoding="utf-8")
+        if not code:
+            subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j0", "-i", str(listing)], check=False)
+        return words * code
+
+
+def recorded(info: Path) -> list[str]:
+    with (info / "RECORD").open(encoding="utf-8", newline="") as file:
+        return [row[0] for row in csv.reader(file)]
