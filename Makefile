@@ -81,6 +81,10 @@ check: $(VENV)/development ## lints, types, manifests, stale files
 bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
 	@$(VENV)/bin/python benchmarks/vllm_releases.py
 
+.PHONY: bench-guard
+bench-guard: $(VENV)/development ## what a judged plan and its exact install cost beside pip's dry run and plain install
+	@PYTHONPATH=.:tests/guards:tests/unit $(VENV)/bin/python benchmarks/bench_guard.py
+
 .PHONY: bench-verify
 bench-verify: $(VENV)/development engine ## what 60 checks cost beside their bare imports (needs a rehearsal)
 	@$(VENV)/bin/python -m benchmarks.bench_verify
