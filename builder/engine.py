@@ -89,6 +89,11 @@ class Engine:
         """How an image starts: `Entrypoint`, `WorkingDir`, `Env`, `Labels`."""
         return dict(self.api.inspect_image(reference)["Config"])  # type: ignore[no-untyped-call]
 
+    @answering("to show an image")
+    def digests(self, reference: str) -> tuple[str, ...]:
+        """The names with digests that registries know an image by; of one that was made here, none."""
+        return tuple(self.api.inspect_image(reference).get("RepoDigests") or ())  # type: ignore[no-untyped-call]
+
     @answering("to tag an image")
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""

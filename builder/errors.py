@@ -156,6 +156,12 @@ class CredentialStoreError(BaseImageError):
     exit_code = 18
 
 
+class BaseFactsError(BaseImageError):
+    """The base is not what its facts say, or cannot be read."""
+
+    exit_code = 25
+
+
 class PullDiskFullError(BaseImageError):
     """The engine has no room for the base."""
 

@@ -72,8 +72,7 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
     if engine.image_id(reference):
         return
     name, _, digest = reference.partition("@")
-    repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-    by_digest = f"{repository}@{digest}" if digest else name
+    by_digest = f"{repository(name)}@{digest}" if digest else name
     login = _login(name)
     try:
         _ask(engine, by_digest, login)
@@ -92,6 +91,11 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
         raise EngineGoneError(
             Problem(f"the engine went away while it pulled {reference}: {error}", hint=hint)
         ) from error
+
+
+def repository(image: str) -> str:
+    """An image's name without its tag."""
+    return image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
 
 
 def _login(name: str) -> dict[str, Any]:

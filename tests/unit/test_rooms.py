@@ -35,6 +35,8 @@ ROOMS = [
         "connection",
         "engine",
         "registry",
+        "recording",
+        "reading",
         "buildkit",
         "failure",
         "progress",
