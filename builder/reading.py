@@ -14,9 +14,10 @@ from builder import recording, registry, render
 from builder import vocabulary as v
 from builder.errors import BaseFactsError, Problem, RenderError
 from builder.facts import Facts
+from builder.trace import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from builder.engine import Engine
     from builder.manifest import Manifest
@@ -166,6 +167,19 @@ def _parts(key: str, known: Mapping[str, Any] | None, found: Mapping[str, Any] |
         theirs = found.get(name if key == "env" else canonicalize_name(name))  # a reading has canonical names
         if mine != theirs:
             yield Difference((key, name), mine, theirs)
+
+
+def expect(engine: Engine, manifest: Manifest, known: Facts, watch: Callable[[Event], None]) -> None:
+    """Read the base of an image that is to be built, and stop on a surprise.
+
+    Raises:
+        BaseFactsError: with a line to write into the facts for each surprise.
+    """
+    watch(Event("", f"reading the base, against images/bases/{manifest.base.facts}.yaml"))
+    found = read(engine, manifest.base.image, manifest.base.digest, known.python.executable)
+    for remark in found.remarks:
+        watch(Event("", f"of the base: {remark}"))
+    assert_expected(manifest, known, found)
 
 
 def assert_expected(manifest: Manifest, known: Facts, reading: Reading) -> None:

@@ -1,0 +1,82 @@
+"""The commands about what a build stands on: the facts of a base, read from it; engine, registry and machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from pydantic_core import PydanticCustomError
+
+from builder import facts as bases
+from builder import front, schema
+from builder import vocabulary as v
+from builder.errors import Problem, UsageError
+from builder.project import ROOT, alone, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.facts import Facts
+
+# The docker SDK and rich are imported where they are used: every help does without.
+
+
+@click.command()
+@click.argument("base")
+@click.option("--image", metavar="NAME:TAG", help="The image, for a base that has no file yet.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change.")
+def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 (click's way)
+    """Read the facts of BASE in one container of it, show how they differ from images/bases/BASE.yaml, and write them.
+
+    Example: python -m builder facts primus-v26.4
+    """
+    from builder import progress, reading, recording, registry  # noqa: PLC0415
+    from builder.report import write_atomically  # noqa: PLC0415
+    from builder.trace import Event  # noqa: PLC0415
+
+    path = shown(ROOT / bases.FOLDER / f"{base}.yaml")
+    known = _published(path, base, image)
+    name = image or (known.image if known else "")
+    digest = known.digest if known and known.image == name else v.UNKNOWN
+    engine = front.engine()
+    with alone(f"facts:{base}"), progress.choose(sys.stderr, os.environ, {}, plain=False) as watch:
+        registry.pull(engine, name if digest == v.UNKNOWN else f"{name}@{digest}", watch)
+        watch(Event("", f"reading {name} in a container of it"))
+        found = reading.read(engine, name, digest, known.python.executable if known else None)
+    for remark in found.remarks:
+        click.echo(f"remark: {remark}", err=True)
+    wrong = list(reading.differences(known, found.facts)) if known else []
+    old = path.read_text("utf-8") if known else ""
+    merged = recording.merged(known, found.facts, [each.key for each in wrong])
+    text = recording.text(base, merged, known, old)
+    for line in recording.difference(str(path), old, text):
+        click.echo(line)
+    click.echo(f"{len(wrong)} facts were others than published", err=True)
+    if text == old:
+        click.echo(f"{path} is what the image says", err=True)
+    elif not dry_run:
+        write_atomically(path, text)
+        click.echo(f"written: {path}", err=True)
+
+
+def _published(path: Path, base: str, image: str | None) -> Facts | None:
+    """What the file says; None where there is none yet, and an image is named to read.
+
+    Raises:
+        UsageError: where neither is there, or the base or the image can have no such name.
+    """
+    try:
+        v.facts_name(base)
+        if image:
+            v.image(image)
+    except PydanticCustomError as error:
+        raise UsageError(Problem(str(error), hint=(error.context or {}).get("hint"))) from None
+    if path.is_file():
+        return bases.load(path)
+    if image:
+        return None
+    known = [found.stem for found in path.parent.glob("*.yaml")]
+    hint = schema.did_you_mean(base, known) or f"of a new base: python -m builder facts {base} --image NAME:TAG"
+    raise UsageError(Problem(f"no file {str(path)!r}", hint=hint))
