@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import private
 import pytest
+import registries
 from table import Table
 
 from builder import build, facts, manifest, standin
@@ -87,6 +88,17 @@ def tiny(engine: Engine) -> str:
     reference = f"vime-images-test/tiny:{uuid.uuid4().hex[:8]}"
     engine.import_root(root_archive(), reference, ["ENV PATH=/bin"])
     return reference
+
+
+@pytest.fixture(scope="session")
+def _debian(request: pytest.FixtureRequest) -> None:
+    """Debian's registry can be had."""
+    try:
+        registries.program()
+    except (OSError, subprocess.SubprocessError) as error:
+        if request.config.getoption("--need-engine"):
+            pytest.fail(f"no docker-registry: {error}")
+        pytest.skip(f"no docker-registry: {error}")
 
 
 def quiet(_: Event) -> None:

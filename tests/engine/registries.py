@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.engine import Engine
+
 ROOT = Path(__file__).parents[2]
 USER, PASSWORD = "someone", "canary-d41d8cd9"
 # Made by crypt(3) of libxcrypt with a salt of our choice; a registry reads nothing but bcrypt.
@@ -81,6 +83,22 @@ def registry(folder: Path, *, password: bool = False) -> Iterator[str]:
             yield f"127.0.0.1:{port}"
         finally:
             process.terminate()
+
+
+def pushed(engine: Engine, image: str, host: str, **login: str) -> str:
+    """The digest of `image`, which is `base:v1` in the registry from now on, and gone from the engine."""
+    name = f"{host}/base"
+    engine.api.tag(image, name, "v1")
+    lines = [
+        json.loads(line)
+        for line in engine.api.push(name, "v1", stream=True, auth_config=login or None)
+        for line in line.splitlines()
+        if line
+    ]
+    assert not [line for line in lines if "error" in line], lines
+    digest = next(line["aux"]["Digest"] for line in lines if "Digest" in line.get("aux", {}))
+    engine.remove_image(f"{name}:v1")
+    return str(digest)
 
 
 def until_it_answers(port: int, log: Path) -> None:

@@ -7,14 +7,13 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from private import client, private_engine
-from registries import PASSWORD, USER, CutFront, Front, SilentFront, TokenFront, free_port, front, program, registry
+from registries import PASSWORD, USER, CutFront, Front, SilentFront, TokenFront, free_port, front, pushed, registry
 from table import Table
 
 from builder import buildkit, errors
@@ -28,17 +27,6 @@ NOWHERE = f"sha256:{'1' * 64}"
 
 def quiet(_: Event) -> None:
     """Watch nothing."""
-
-
-@pytest.fixture(scope="module")
-def _debian(request: pytest.FixtureRequest) -> None:
-    """Debian's registry can be had."""
-    try:
-        program()
-    except (OSError, subprocess.SubprocessError) as error:
-        if request.config.getoption("--need-engine"):
-            pytest.fail(f"no docker-registry: {error}")
-        pytest.skip(f"no docker-registry: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -57,22 +45,6 @@ def locked(
     """A registry with a password."""
     with registry(tmp_path_factory.mktemp("locked"), password=True) as host:
         yield host, pushed(engine, tiny, host, username=USER, password=PASSWORD)
-
-
-def pushed(engine: Engine, image: str, host: str, **login: str) -> str:
-    """The digest of `image`, which is `base:v1` in the registry from now on, and gone from the engine."""
-    name = f"{host}/base"
-    engine.api.tag(image, name, "v1")
-    lines = [
-        json.loads(line)
-        for line in engine.api.push(name, "v1", stream=True, auth_config=login or None)
-        for line in line.splitlines()
-        if line
-    ]
-    assert not [line for line in lines if "error" in line], lines
-    digest = next(line["aux"]["Digest"] for line in lines if "Digest" in line.get("aux", {}))
-    engine.remove_image(f"{name}:v1")
-    return str(digest)
 
 
 @contextlib.contextmanager
