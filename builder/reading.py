@@ -189,12 +189,17 @@ def assert_expected(manifest: Manifest, known: Facts, reading: Reading) -> None:
         BaseFactsError: with a line to write into the facts for each surprise.
     """
     found = reading.facts
-    problems = [_told(known, difference) for difference in differences(known, found)]
-    problems += _shadows(manifest, known, found)
+    wrong = list(differences(known, found))
+    shadows = list(_shadows(manifest, known, found))
+    problems = [_told(known, each) for each in wrong if each.key[0] != "env_unknown"]
+    if unset := [each.key[1] for each in wrong if each.key[0] == "env_unknown"]:
+        where = known.where("env_unknown", known.env_unknown.index(unset[0]))
+        problems.append(Problem(f"the base does not set {', '.join(unset)}", where, "take that out of env_unknown"))
+    problems += shadows
     if problems:
-        name = manifest.base.facts
+        name, count = manifest.base.facts, len(wrong) + len(shadows)
         hint = f"see all of it, and have it written: python -m builder facts {name}"
-        message = f"{len(problems)} facts of {manifest.base.reference} are others than images/bases/{name}.yaml has"
+        message = f"{count} facts of {manifest.base.reference} are others than images/bases/{name}.yaml has"
         raise BaseFactsError(*problems, Problem(message, hint=hint))
 
 
