@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("base")
-@click.option("--image", metavar="NAME:TAG", help="The image, for a base that has no file yet.")
+@click.option("--image", metavar="NAME:TAG[@DIGEST]", help="Of a base that has no file yet, or another one.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would change.")
 def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 (click's way)
     """Read the facts of BASE in one container of it, show how they differ from images/bases/BASE.yaml, and write them.
@@ -38,8 +38,11 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
 
     path = shown(ROOT / bases.FOLDER / f"{base}.yaml")
     known = _published(path, base, image)
-    name = image or (known.image if known else "")
-    digest = known.digest if known and known.image == name else v.UNKNOWN
+    if image:
+        name, _, digest = image.partition("@")
+        digest = digest or v.UNKNOWN
+    else:
+        name, digest = (known.image, known.digest) if known else ("", "")
     engine = front.engine()
     with alone(f"facts:{base}"), progress.choose(sys.stderr, os.environ, {}, plain=False) as watch:
         registry.pull(engine, name if digest == v.UNKNOWN else f"{name}@{digest}", watch)
@@ -70,7 +73,8 @@ def _published(path: Path, base: str, image: str | None) -> Facts | None:
     try:
         v.facts_name(base)
         if image:
-            v.image(image)
+            v.image(image.partition("@")[0])
+            v.digest(image.partition("@")[2] or v.UNKNOWN)
     except PydanticCustomError as error:
         raise UsageError(Problem(str(error), hint=(error.context or {}).get("hint"))) from None
     if path.is_file():

@@ -93,6 +93,25 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
         ) from error
 
 
+def digest(engine: Engine, image: str) -> str:
+    """The digest that an image's tag has in its registry today; nothing is pulled.
+
+    Raises:
+        BaseImageError: where it cannot be had; its kinds say why.
+        EngineGoneError: where the engine goes away.
+    """
+    login = _login(image)
+    try:
+        return _ask(engine, image, login)
+    except docker.errors.APIError as error:
+        raise _problem(image, str(error.explanation or error)) from error
+    except requests.exceptions.Timeout as error:
+        raise _problem(image, f"no answer within {FIRST_ANSWER_S} s") from error
+    except requests.exceptions.RequestException as error:
+        hint = "start it again and run this again"
+        raise EngineGoneError(Problem(f"the engine went away: {error}", hint=hint)) from error
+
+
 def repository(image: str) -> str:
     """An image's name without its tag."""
     return image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image

@@ -51,6 +51,7 @@ ROOMS = [
         "patches",
         "preflight",
         "bump",
+        "base_pin",
         "base_commands",
         "build_commands",
         "image_commands",
