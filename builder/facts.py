@@ -36,6 +36,7 @@ class Facts(schema.Written):
     """One base image by its digest; None is what nobody has established.
 
     Attributes:
+        size_gb: what it takes on disk, unpacked.
         env_unknown: variables that it sets to values that are not known.
         rocm_root: the folder that has ROCm's compiler and headers.
         device_code: the GPU targets that its torch has code for.
@@ -48,6 +49,7 @@ class Facts(schema.Written):
     image: v.ImageName
     digest: v.Digest
     sources: Mapping[str, v.Text]
+    size_gb: v.Gigabytes | None = None
     system: v.Text
     python: Python
     env: Mapping[v.EnvName, v.EnvValue] = pydantic.Field(default_factory=dict)

@@ -118,10 +118,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     with contextlib.ExitStack() as locks:
         for image in images:
             locks.enter_context(alone(f"manifest:{image}"))
-        found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=all_images))]
+        found = _all_prepared(images, wanted, offline=offline, some=all_images)
         bumps = [each for each, _ in found]
-        if not bumps:
-            raise UsageError(Problem(f"no image has {', '.join(wanted)}"))
         if file:
             write_atomically(file, "\n".join(summary for _, summary in found))
         if not keep_going:
@@ -134,6 +132,15 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):
         sys.exit(PreflightError.exit_code)
+
+
+def _all_prepared(
+    images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool
+) -> list[tuple[Bump, str]]:
+    found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
+    if not found:
+        raise UsageError(Problem(f"no image has {', '.join(wanted)}"))
+    return found
 
 
 def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: bool) -> tuple[Bump, str] | None:

@@ -84,6 +84,7 @@ def read(engine: Engine, image: str, digest: str = v.UNKNOWN, python: str | None
         image=image,
         digest=_digest(engine, reference, image, digest),
         sources={},
+        size_gb=round(engine.size(reference) / 1e9, 1),
         system=found["system"] or v.UNKNOWN,
         python=found["python"],
         env=dict(sorted(env.items())),

@@ -31,11 +31,14 @@ def merged(known: Facts | None, found: Facts, contradicted: Iterable[tuple[str, 
     cited = dict(known.sources) if known else {}
     if known:
         for key, value in values.items():
-            if value in (None, v.UNKNOWN):
+            # Of its size, each store has another opinion.
+            if value in (None, v.UNKNOWN) or (key == "size_gb" and known.size_gb is not None):
                 values[key] = getattr(known, key)
         spelt = {canonicalize_name(name): name for name in known.distributions}
         for key in ("distributions", "flavours", "requirements"):
             values[key] = values[key] and {spelt.get(name, name): value for name, value in values[key].items()}
+    if values["size_gb"] != (known and known.size_gb):
+        cited["size_gb"] = ITSELF
     told = {key for key in KINDS if getattr(found, key) not in (None, v.UNKNOWN)}
     cited |= {key: ITSELF for key in told if key not in cited or key in wrong}
     values["sources"] = dict(sorted(cited.items()))
@@ -152,6 +155,8 @@ def written(value: object) -> str:
     """A value as YAML has it on one line."""
     if isinstance(value, str):
         return scalar(value)
+    if isinstance(value, float):
+        return f"{value:.1f}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(name)}: {written(entry)}" for name, entry in value.items()) + "}"
     assert isinstance(value, tuple)  # noqa: S101 (all that facts hold)

@@ -73,7 +73,7 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
         return
     name, _, digest = reference.partition("@")
     by_digest = f"{repository(name)}@{digest}" if digest else name
-    login = _login(name)
+    login = login_for(name)
     try:
         _ask(engine, by_digest, login)
         for event in engine.api.pull(by_digest, stream=True, decode=True, auth_config=login):
@@ -100,7 +100,7 @@ def digest(engine: Engine, image: str) -> str:
         BaseImageError: where it cannot be had; its kinds say why.
         EngineGoneError: where the engine goes away.
     """
-    login = _login(image)
+    login = login_for(image)
     try:
         return _ask(engine, image, login)
     except docker.errors.APIError as error:
@@ -117,7 +117,7 @@ def repository(image: str) -> str:
     return image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
 
 
-def _login(name: str) -> dict[str, Any]:
+def login_for(name: str) -> dict[str, Any]:
     """What `docker login` has left for the registry of an image; empty where it has left nothing."""
     registry, _ = docker.auth.resolve_repository_name(name)
     store, key = None, "auths"

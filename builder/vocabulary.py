@@ -222,6 +222,15 @@ def env_value(value: str) -> str:
     return value
 
 
+def gigabytes(value: object) -> float:
+    """A size in GB, of 10^9 bytes, with at most one digit behind the point."""
+    if isinstance(value, float):  # one that was measured
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}(\.[0-9])?", value, re.ASCII):
+        return float(value)
+    return refuse(f"{value!r} is no size in GB", "write it as 75.9")
+
+
 def line(value: str) -> str:
     """What a program has written in one line, however long."""
     if not (value.strip() and value.isprintable()):
@@ -263,3 +272,4 @@ FactsName = Annotated[str, pydantic.AfterValidator(facts_name)]
 Line = Annotated[str, pydantic.AfterValidator(line)]
 RequirementLine = Annotated[str, pydantic.AfterValidator(requirement)]
 ToolName = Annotated[str, pydantic.AfterValidator(tool)]
+Gigabytes = Annotated[float, pydantic.BeforeValidator(gigabytes)]
