@@ -33,6 +33,10 @@ bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME
 	@$(RUN) bump $(IMAGE) $(foreach pin,vllm=$(VLLM_TAG) vime=$(VIME) megatron=$(MEGATRON) \
 		torch_memory_saver=$(TORCH_MEMORY_SAVER),$(if $(filter-out %=,$(pin)),$(pin)))
 
+.PHONY: doctor
+doctor: $(VENV)/runtime ## can this machine, its engine and the registry build the image?
+	@$(RUN) doctor $(IMAGE)
+
 .PHONY: facts
 facts: engine ## read a base in one container of it, show how its facts differ, write them (BASE=primus-v26.4)
 	@$(RUN) facts $(BASE)

@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 from builder import facts as bases
 from builder import front, schema
 from builder import vocabulary as v
-from builder.errors import Problem, UsageError
-from builder.project import ROOT, alone, shown
+from builder.errors import MachineError, Problem, UsageError
+from builder.project import ROOT, alone, known_images, load, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +84,25 @@ def _published(path: Path, base: str, image: str | None) -> Facts | None:
     known = [found.stem for found in path.parent.glob("*.yaml")]
     hint = schema.did_you_mean(base, known) or f"of a new base: python -m builder facts {base} --image NAME:TAG"
     raise UsageError(Problem(f"no file {str(path)!r}", hint=hint))
+
+
+@click.command()
+@click.argument("images", nargs=-1)
+@front.as_json
+@front.strict
+def doctor(images: tuple[str, ...], as_json: bool, strict: bool) -> None:  # noqa: FBT001 (click's way)
+    """Say whether this machine, its engine and the registry can build IMAGES (all, if none is named).
+
+    Example: python -m builder doctor rocm7.14
+    """
+    import contextlib  # noqa: PLC0415
+
+    from builder import doctor as asking  # noqa: PLC0415
+
+    manifests = [load(name) for name in images or known_images()]
+    with contextlib.closing(asking.Machine()) as machine:
+        report = asking.run(machine, manifests)
+    front.print_report(report, as_json=as_json)
+    failed, untried = report.count("failed"), report.count("could not run")
+    if failed or (strict and untried):
+        raise MachineError(Problem(f"{failed} of {len(report.checks)} have a problem, {untried} could not run"))

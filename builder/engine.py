@@ -52,6 +52,11 @@ class Engine:
         """The labels of what this process makes."""
         return {OWNER: self.owner, CLIENT: f"{socket.gethostname()} {os.getpid()}"}
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is reached by a socket of this machine."""
+        return self.api.base_url.startswith("http+docker://localhost")
+
     def close(self) -> None:
         self._client.close()
 

@@ -90,6 +90,12 @@ class DriftError(BuilderError):
     exit_code = 8
 
 
+class MachineError(BuilderError):
+    """What a build stands on has a problem: engine, registry, disk, memory, caches or GPUs."""
+
+    exit_code = 9
+
+
 class EngineError(BuilderError):
     """The container engine failed or went away."""
 

@@ -33,17 +33,20 @@ _report = click.option(
 @front.as_json
 @front.strict
 def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
-    """Prove IMAGE's pins: references, patches, and every name that one source imports from another.
+    """Prove IMAGE's pins: references, patches, every name that one source imports from another; and engine and base.
 
     Example: python -m builder preflight rocm7.14 --offline
     """
+    from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
     from builder.report import assert_format, write_atomically  # noqa: PLC0415
 
     if file:
         assert_format(file)
-    manifest, _ = load(name)
-    report = proving.run(manifest, ROOT, offline=offline)
+    manifest, facts = load(name)
+    with contextlib.closing(asking.Machine()) as machine:
+        base = asking.of_builds(machine, [(manifest, facts)], offline=offline)
+        report = proving.run(manifest, ROOT, offline=offline, more=base)
     if file:
         write_atomically(file, report.as_file(file))
     _show(report, as_json=as_json, strict=strict)

@@ -52,6 +52,7 @@ ROOMS = [
         "preflight",
         "bump",
         "base_pin",
+        "doctor",
         "base_commands",
         "build_commands",
         "image_commands",
