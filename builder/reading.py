@@ -69,36 +69,47 @@ def read(engine: Engine, image: str, digest: str = v.UNKNOWN, python: str | None
     reference = image if digest == v.UNKNOWN else f"{image}@{digest}"
     config = engine.config(reference)
     found, remarks = _inside(engine, reference, [python] if python else [])
-    env: dict[str, str] = {}
-    env_unknown: list[str] = []
-    for name, _, value in (entry.partition("=") for entry in config.get("Env") or []):
-        if not value.isprintable() or not _is(v.EnvName, name):
-            env_unknown.append(name)
-            remarks.append(f"ENV {name}: its value is not one line")
-        else:
-            env[name] = value
+    env, env_unknown = _variables(config.get("Env") or [], remarks)
     installed = {name: entry for name, entry in found["distributions"].items() if _is(v.ExactVersion, entry["version"])}
-    odd = [f"{name} {entry['version']}" for name, entry in found["distributions"].items() if name not in installed]
-    remarks += [f"{each}: no version that can be compared" for each in odd]
-    facts = Facts(
-        image=image,
-        digest=_digest(engine, reference, image, digest),
-        sources={},
-        size_gb=round(engine.size(reference) / 1e9, 1),
-        system=found["system"] or v.UNKNOWN,
-        python=found["python"],
-        env=dict(sorted(env.items())),
-        env_unknown=tuple(sorted(filter(lambda name: _is(v.EnvName, name), env_unknown))),
-        entrypoint=tuple(config.get("Entrypoint") or ()),
-        rocm_root=found["rocm_root"],
-        device_code=_tuple(found["device_code"]),
-        tools=_tuple(found["tools"]),
-        pip_check=_tuple(found["pip_check"]),
-        distributions={name: entry["version"] for name, entry in sorted(installed.items())},
-        flavours={name: entry["flavour"] for name, entry in sorted(installed.items()) if entry["flavour"]},
-        requirements={name: tuple(entry["requires"]) for name, entry in sorted(installed.items()) if entry["requires"]},
-    )
-    return Reading(facts, tuple(remarks))
+    odd = sorted(set(found["distributions"]) - set(installed))
+    remarks += [f"{name}: {found['distributions'][name]['version']!r} is no version" for name in odd]
+    values: dict[str, Any] = {
+        "image": image,
+        "digest": _digest(engine, reference, image, digest),
+        "sources": {},
+        "size_gb": round(engine.size(reference) / 1e9, 1),
+        "system": found["system"] or v.UNKNOWN,
+        "python": found["python"],
+        "env": env,
+        "env_unknown": env_unknown,
+        "entrypoint": tuple(config.get("Entrypoint") or ()),
+        "rocm_root": found["rocm_root"],
+        "device_code": _tuple(found["device_code"]),
+        "tools": _tuple(found["tools"]),
+        "pip_check": _tuple(found["pip_check"]),
+        "distributions": {name: entry["version"] for name, entry in sorted(installed.items())},
+        "flavours": {name: entry["flavour"] for name, entry in sorted(installed.items()) if entry["flavour"]},
+        "requirements": {
+            name: tuple(entry["requires"]) for name, entry in sorted(installed.items()) if entry["requires"]
+        },
+    }
+    try:
+        return Reading(Facts(**values), tuple(remarks))
+    except pydantic.ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise BaseFactsError(
+            *(Problem(f"{reference} says what no facts can hold: {fault}") for fault in faults)
+        ) from None
+
+
+def _variables(entries: Sequence[str], remarks: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that an image sets, and the names of those whose value cannot be written down."""
+    pairs = {name: value for name, _, value in (entry.partition("=") for entry in sorted(entries))}
+    named = {name: value for name, value in pairs.items() if _is(v.EnvName, name)}
+    remarks += [f"ENV {name!r} is no name" for name in pairs if name not in named]
+    odd = tuple(name for name, value in named.items() if not _is(v.EnvValue, value))
+    remarks += [f"ENV {name}: its value is not one line" for name in odd]
+    return {name: value for name, value in named.items() if name not in odd}, odd
 
 
 def _inside(engine: Engine, reference: str, first: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -74,6 +74,7 @@ def distributions() -> dict[str, Any]:
             try:
                 need = Requirement(text)
             except InvalidRequirement:
+                print(f"{name}: {text!r} is no requirement", file=sys.stderr)
                 continue
             if not need.marker or need.marker.evaluate({"extra": ""}):
                 need.marker = None

@@ -169,3 +169,15 @@ def test_its_exit_code_says_whether_there_is_a_problem() -> None:
     report = json.loads(done.stdout)
     assert len(report["checks"]) == 8
     assert done.returncode == (MachineError.exit_code if report["counts"]["failed"] else 0)
+
+
+def test_the_preflight_asks_what_keeps_an_image_from_being_built() -> None:
+    command = [sys.executable, "-m", "builder", "preflight", "rocm7.14", "--json", "--offline"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"] if check["kind"] == "machine"}
+    assert CACHES not in found
+    assert found["a container engine answers, and is new enough"]["outcome"] == "passed"
+    assert found["the facts primus-v26.4 are of this base"]["outcome"] == "passed"
+    untried = found["rocm/primus:v26.4 has its digest in the registry"]
+    assert (untried["outcome"], untried["detail"]) == ("could not run", "--offline asks no host")
