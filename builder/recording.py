@@ -28,6 +28,8 @@ def merged(known: Facts | None, found: Facts, contradicted: Iterable[tuple[str, 
     """What the image says; where it does not tell, what was published. Names stay spelt as they were."""
     values: dict[str, Any] = {key: getattr(found, key) for key in Facts.model_fields}
     wrong = {key[0] for key in contradicted}
+    if wrong & {"image", "digest"}:  # what was published is of another image
+        known = None
     cited = dict(known.sources) if known else {}
     if known:
         for key, value in values.items():
@@ -65,9 +67,8 @@ def text(name: str, facts: Facts, known: Facts | None, old: str) -> str:
             lines += [*lead, *body]
         else:
             lines += [*([""] if lines and (lead[:1] == [""] or not body) else []), *_block(key, value, before, body)]
-    header = (
-        f"# Facts of {facts.image}, read from it by `python -m builder facts {name}`; what `sources` cites was seen."
-    )
+    itself = f"read from it by `python -m builder facts {name}`"
+    header = f"# Facts of {facts.image}, {itself}; what is cited in `sources` was found so."
     if lines[0].startswith("#"):
         lines = lines[1:]
     return "\n".join([header, *lines]) + "\n"

@@ -102,6 +102,15 @@ def test_what_the_image_does_not_tell_stays_as_published(tmp_path: Path) -> None
     assert after.requirements is None
 
 
+@pytest.mark.parametrize("other", [{"image": "rocm/primus:v26.5"}, {"digest": f"sha256:{'a' * 64}"}])
+def test_nothing_is_carried_over_from_another_image(tmp_path: Path, other: dict[str, str]) -> None:
+    read = found(**{"digest": "unknown", "device_code": None, "size_gb": 80.1, **other})
+    after = loaded(tmp_path, recorded(read))
+    assert (after.image, after.digest) == (read.image, read.digest)
+    assert (after.device_code, after.size_gb) == (None, 80.1)
+    assert set(after.sources.values()) == {"the image itself"}
+
+
 def test_a_base_that_nobody_has_published_gets_a_file_of_its_own(tmp_path: Path) -> None:
     text = recorded(found(), "", None)
     after = loaded(tmp_path, text)
