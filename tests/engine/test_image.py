@@ -72,7 +72,7 @@ def test_a_base_that_is_not_what_its_facts_say_stops_the_image_with_the_lines_to
     assert "error: the base does not set BUILD_ROCM_VERSION, CAUSAL_CONV1D_FORCE_BUILD" in said
     assert f"python -m builder facts {FACTS.path.stem}" in said
     events = [json.loads(line) for line in read[0].stdout.splitlines()]
-    assert {event["state"] for event in events if event["state"]} == {"pull"}, "no step has run"
+    assert {event["state"] for event in events} == {"pull", "note", "error"}, "no step has run"
     assert engine.image_id(MANIFEST.tag(["gfx942"])) is None
 
 
@@ -102,6 +102,6 @@ def test_an_image_with_pins_of_the_command_is_built_on_the_pulled_base_and_says_
     *events, report = map(json.loads, done.stdout.splitlines())
     assert (report["tag"], report["pins"]) == (TAG, "overridden")
     assert given.items() <= report["arguments"].items()
-    assert {event["state"] for event in events} >= {"started", "done"}
+    assert {event["state"] for event in events} & {"cached", "done"}
     assert engine.labels(TAG)["vime-image.pins"] == "overridden"
     assert engine.image_id(MANIFEST.tag(["gfx942"])) is None, "the tag of the manifest's own pins is not given"
