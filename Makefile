@@ -1,6 +1,7 @@
 # Every target has its one-line help after `##`; `make` alone prints them.
 ROCM ?= 7.14
 IMAGE ?= rocm$(ROCM)
+BASE ?= primus-v26.4
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m builder
@@ -24,13 +25,21 @@ verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) verify $(TAG)
 
 .PHONY: preflight
-preflight: $(VENV)/runtime ## prove the pins: references, patches, API window (no engine)
+preflight: $(VENV)/runtime ## prove the pins: references, patches, API window; with an engine, base and disk
 	@$(RUN) preflight $(IMAGE)
 
 .PHONY: bump
-bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference)
+bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference; BASE_TAG=)
 	@$(RUN) bump $(IMAGE) $(foreach pin,vllm=$(VLLM_TAG) vime=$(VIME) megatron=$(MEGATRON) \
-		torch_memory_saver=$(TORCH_MEMORY_SAVER),$(if $(filter-out %=,$(pin)),$(pin)))
+		torch_memory_saver=$(TORCH_MEMORY_SAVER) base=$(BASE_TAG),$(if $(filter-out %=,$(pin)),$(pin)))
+
+.PHONY: doctor
+doctor: $(VENV)/runtime ## can this machine, its engine and the registry build the image?
+	@$(RUN) doctor $(IMAGE)
+
+.PHONY: facts
+facts: engine ## read a base in one container of it, show how its facts differ, write them (BASE=primus-v26.4)
+	@$(RUN) facts $(BASE)
 
 .PHONY: run
 run: engine ## a shell in a finished image, with this machine's GPUs (TAG=vime:rocm7.14-gfx942)

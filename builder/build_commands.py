@@ -120,6 +120,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder image rocm7.14 --gpu-target gfx950
     """
     from builder import build as building  # noqa: PLC0415
+    from builder import reading  # noqa: PLC0415
 
     if refresh and no_cache:
         raise click.UsageError("either --no-cache, which runs every step anew, or --refresh")
@@ -141,6 +142,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
         building.have_base(engine, manifest, watch)
+        reading.expect(engine, manifest, facts, watch)
         report = _build(engine, order, watch, refresh)
     front.show(report, as_json=as_json, strict=strict)
 

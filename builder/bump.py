@@ -15,7 +15,7 @@ from builder.report import write_together
 from builder.schema import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.dockerfile import Instruction
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest, Source
     from builder.report import Report
 
+KEEP_GOING = "--keep-going writes it all the same"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -44,41 +45,57 @@ class Bump:
     content: bytes
     dockerfile: str
     report: Report
-
-    def write(self, root: Path) -> None:
-        """Replace manifest and Dockerfile; killed between the two, it leaves a Dockerfile that `check` calls stale."""
-        write_together({self.manifest.path: self.content, root / self.manifest.dockerfile: self.dockerfile.encode()})
+    problems: tuple[Problem, ...] = ()  # beside what the preflight asks
 
 
-def prepare(manifest: Manifest, facts: Facts, wanted: Mapping[str, str], root: Path, *, offline: bool = False) -> Bump:
+def write(bumps: Sequence[Bump], root: Path) -> None:
+    """Replace manifests and Dockerfiles; killed in between, it leaves a Dockerfile that `check` calls stale."""
+    files = {bump.manifest.path: bump.content for bump in bumps}
+    files |= {root / bump.manifest.dockerfile: bump.dockerfile.encode() for bump in bumps}
+    write_together(files)
+
+
+def prepare(  # noqa: PLR0913 (each is one fact of the bump)
+    manifest: Manifest,
+    facts: Facts,
+    wanted: Mapping[str, str],
+    root: Path,
+    *,
+    offline: bool = False,
+    more: Sequence[Change] = (),
+) -> Bump:
     """What the manifest would be, rendered and through its preflight; nothing is written.
 
     Args:
         wanted: by source, a tag, a branch or a commit.
+        more: changes of other scalars than the sources'.
 
     Raises:
         UsageError: where a source or a reference is not there.
         ManifestError: where the result is no manifest.
     """
-    changes = tuple(change for name, reference in wanted.items() for change in _changes(manifest, name, reference))
+    changes = (*more, *(change for name, pin in wanted.items() for change in _changes(manifest, name, pin)))
     content = rewritten(manifest, {change.key: change.after for change in changes})
     after = manifests.parse(content, manifest.path)
     text = render.render(after, facts)
     return Bump(after, changes, content, text, preflight.run(after, root, offline=offline))
 
 
-def assert_holds(bump: Bump) -> None:
-    """Refuse what the preflight has refused.
+def assert_all_hold(bumps: Sequence[Bump]) -> None:
+    """Refuse what a preflight has refused, and what holds against a base.
 
     Raises:
-        PreflightError: how many; the report says which.
+        PreflightError: how many; the reports say which.
     """
-    failed = bump.report.count("failed")
+    failed = sum(bump.report.count("failed") for bump in bumps)
+    problems = [problem for bump in bumps for problem in bump.problems]
     if failed:
-        hint = "--keep-going writes it all the same"
-        raise PreflightError(
-            Problem(f"{failed} of {len(bump.report.checks)} probes failed: nothing is written", hint=hint)
-        )
+        of = sum(len(bump.report.checks) for bump in bumps)
+        problems.append(Problem(f"{failed} of {of} probes failed: nothing is written", hint=KEEP_GOING))
+    elif problems:
+        problems.append(Problem("nothing is written", hint=KEEP_GOING))
+    if problems:
+        raise PreflightError(*problems)
 
 
 def rewritten(manifest: Manifest, values: Mapping[tuple[str, ...], str]) -> bytes:
@@ -142,13 +159,15 @@ def summary(before: Manifest, bump: Bump, old: str) -> str:
     """
     lines = [f"## {before.name}: other pins", "", "| pin | before | after | |", "| --- | --- | --- | --- |"]
     for change in bump.changes:
-        source = before.sources[change.key[1]]
-        compare = f"{source.repository.removesuffix('.git')}/compare/{change.before}...{change.after}"
-        link = f"[compare]({compare})" if change.key[-1] == "commit" else ""
+        link = ""
+        if change.key[-1] == "commit":
+            address = before.sources[change.key[1]].repository.removesuffix(".git")
+            link = f"[compare]({address}/compare/{change.before}...{change.after})"
         lines.append(f"| {'.'.join(change.key)} | `{change.before}` | `{change.after}` | {link} |")
     if not bump.changes:
         lines.append("| none | | | |")
-    lines += ["", bump.report.markdown(), "### What the next build runs again", ""]
+    lines += ["", *(f"**{problem.message}**\n" for problem in bump.problems)]
+    lines += [bump.report.markdown(), "### What the next build runs again", ""]
     lines += [f"* {line}" for line in rebuilt(old, bump.dockerfile)] or ["* nothing"]
     return "\n".join(lines) + "\n"
 

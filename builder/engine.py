@@ -43,25 +43,33 @@ class Engine:
         self._client, self.address = connect()
         self.api = self._client.api
         with answering("to tell about itself"):
-            about = self._client.info()
-        self.version: str = about["ServerVersion"]
-        self._assert_new_enough(about)
+            self.about: Mapping[str, Any] = self._client.info()
+        self.version: str = self.about["ServerVersion"]
+        self._assert_new_enough()
 
     @property
     def labels_of_ours(self) -> dict[str, str]:
         """The labels of what this process makes."""
         return {OWNER: self.owner, CLIENT: f"{socket.gethostname()} {os.getpid()}"}
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is reached by a socket of this machine."""
+        return self.api.base_url.startswith("http+docker://localhost")
+
     def close(self) -> None:
         self._client.close()
 
-    def _assert_new_enough(self, about: Mapping[str, Any]) -> None:
+    @property
+    def has_containerd_store(self) -> bool:
+        """Whether images are kept by containerd, and not by a graph driver."""
+        return ["driver-type", "io.containerd.snapshotter.v1"] in (self.about.get("DriverStatus") or [])
+
+    def _assert_new_enough(self) -> None:
         found = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
-        status = about.get("DriverStatus") or []
-        containerd = ["driver-type", "io.containerd.snapshotter.v1"] in status
-        oldest = OLDEST_WITH_CONTAINERD_STORE if containerd else OLDEST
+        oldest = OLDEST_WITH_CONTAINERD_STORE if self.has_containerd_store else OLDEST
         if found < oldest:
-            store = " with the containerd image store" if containerd else ""
+            store = " with the containerd image store" if self.has_containerd_store else ""
             wanted = ".".join(map(str, oldest))
             raise EngineTooOldError(
                 Problem(
@@ -88,6 +96,16 @@ class Engine:
     def config(self, reference: str) -> dict[str, Any]:
         """How an image starts: `Entrypoint`, `WorkingDir`, `Env`, `Labels`."""
         return dict(self.api.inspect_image(reference)["Config"])  # type: ignore[no-untyped-call]
+
+    @answering("to show an image")
+    def digests(self, reference: str) -> tuple[str, ...]:
+        """The names with digests that registries know an image by; of one that was made here, none."""
+        return tuple(self.api.inspect_image(reference).get("RepoDigests") or ())  # type: ignore[no-untyped-call]
+
+    @answering("to show an image")
+    def size(self, reference: str) -> int:
+        """What an image takes on this engine's disk, in bytes."""
+        return int(self.api.inspect_image(reference)["Size"])  # type: ignore[no-untyped-call]
 
     @answering("to tag an image")
     def tag(self, image_id: str, reference: str) -> None:

@@ -90,6 +90,12 @@ class DriftError(BuilderError):
     exit_code = 8
 
 
+class MachineError(BuilderError):
+    """What a build stands on has a problem: engine, registry, disk, memory, caches or GPUs."""
+
+    exit_code = 9
+
+
 class EngineError(BuilderError):
     """The container engine failed or went away."""
 
@@ -154,6 +160,12 @@ class CredentialStoreError(BaseImageError):
     """The logins of this user cannot be read, or the program that keeps them does not answer."""
 
     exit_code = 18
+
+
+class BaseFactsError(BaseImageError):
+    """The base is not what its facts say, or cannot be read."""
+
+    exit_code = 25
 
 
 class PullDiskFullError(BaseImageError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pydantic
 from packaging.utils import canonicalize_name
@@ -33,16 +33,35 @@ class Python(schema.Written):
 
 
 class Facts(schema.Written):
-    """One base image by its digest."""
+    """One base image by its digest; None is what nobody has established.
+
+    Attributes:
+        size_gb: what it takes on disk, unpacked.
+        env_unknown: variables that it sets to values that are not known.
+        rocm_root: the folder that has ROCm's compiler and headers.
+        device_code: the GPU targets that its torch has code for.
+        tools: names on PATH; all of them, or None.
+        pip_check: what `pip check` says of it.
+        requirements: by distribution, what it asks for on this base, without extras.
+        flavours: by distribution, what it was built for, as far as its own fields tell.
+    """
 
     image: v.ImageName
     digest: v.Digest
     sources: Mapping[str, v.Text]
+    size_gb: v.Gigabytes | None = None
     system: v.Text
     python: Python
     env: Mapping[v.EnvName, v.EnvValue] = pydantic.Field(default_factory=dict)
     env_unknown: tuple[v.EnvName, ...] = ()
+    entrypoint: tuple[v.EnvValue, ...] | None = None
+    rocm_root: v.AbsolutePath | None = None
+    device_code: tuple[v.GpuTarget, ...] | None = None
+    tools: tuple[v.ToolName, ...] | None = None
+    pip_check: tuple[v.Line, ...] | None = None
     distributions: Mapping[v.Distribution, v.ExactVersion]
+    flavours: Mapping[v.Distribution, Literal["rocm", "cuda", "cpu"]] | None = None
+    requirements: Mapping[v.Distribution, tuple[v.RequirementLine, ...]] | None = None
 
     _document: Document = pydantic.PrivateAttr()
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from builder import facts as bases
 from builder import front
-from builder.errors import DriftError, PreflightError, Problem
+from builder.errors import DriftError, EngineError, PreflightError, Problem, UsageError
 from builder.project import ROOT, alone, known_images, load, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from builder.bump import Bump, Change
     from builder.report import Report
 
 _offline = click.option("--offline", is_flag=True, help="Ask no host; what is not in the cache could not run.")
@@ -28,17 +33,20 @@ _report = click.option(
 @front.as_json
 @front.strict
 def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
-    """Prove IMAGE's pins: references, patches, and every name that one source imports from another.
+    """Prove IMAGE's pins: references, patches, every name that one source imports from another; and engine and base.
 
     Example: python -m builder preflight rocm7.14 --offline
     """
+    from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
     from builder.report import assert_format, write_atomically  # noqa: PLC0415
 
     if file:
         assert_format(file)
-    manifest, _ = load(name)
-    report = proving.run(manifest, ROOT, offline=offline)
+    manifest, facts = load(name)
+    with contextlib.closing(asking.Machine()) as machine:
+        base = asking.of_builds(machine, [(manifest, facts)], offline=offline)
+        report = proving.run(manifest, ROOT, offline=offline, more=base)
     if file:
         write_atomically(file, report.as_file(file))
     _show(report, as_json=as_json, strict=strict)
@@ -77,54 +85,126 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE", required=False)
-@click.argument("pins", metavar="[SOURCE=REFERENCE]...", nargs=-1)
+@click.argument("words", metavar="[IMAGE] [SOURCE=REFERENCE]... [base=TAG]", nargs=-1)
 @_offline
+@click.option("--all-images", is_flag=True, help="In every image that has what is pinned; all are written, or none.")
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--keep-going", is_flag=True, help="Write although the preflight has found faults; they are told.")
-@click.option("--check-drift", is_flag=True, help="Only say whether a tag has left its pin.")
+@click.option("--check-drift", is_flag=True, help="Only say whether a tag, or a base's, has left its pin.")
 @click.option("--summary", "file", type=click.Path(path_type=Path), help="Write it there, for a pull request.")
+@front.strict
 def bump(  # noqa: PLR0913, PLR0917 (click's way)
-    name: str | None,
-    pins: tuple[str, ...],
+    words: tuple[str, ...],
     offline: bool,  # noqa: FBT001
+    all_images: bool,  # noqa: FBT001
     dry_run: bool,  # noqa: FBT001
     keep_going: bool,  # noqa: FBT001
     check_drift: bool,  # noqa: FBT001
     file: Path | None,
+    strict: bool,  # noqa: FBT001
 ) -> None:
-    """Pin other commits in IMAGE's manifest, if they hold: nothing is written before the preflight has passed.
+    """Pin other commits in IMAGE's manifest, or another base, if they hold: nothing is written before that is proved.
 
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
     from builder.report import write_atomically  # noqa: PLC0415
 
+    named = [word for word in words[:1] if "=" not in word]
+    images = named if named and not all_images else known_images()
     if check_drift:
-        found = [problem for image in ([name] if name else known_images()) for problem in bumping.drift(load(image)[0])]
-        if found:
-            raise DriftError(*found)
+        _assert_no_drift(images, strict=strict)
         return
-    if not (name and pins):
-        raise click.UsageError("an image and at least one SOURCE=REFERENCE are wanted")
-    manifest, facts = load(name)
-    wanted = dict(front.pair(pin, "a pin") for pin in pins)
-    with alone(f"manifest:{name}"):
-        prepared = bumping.prepare(manifest, facts, wanted, ROOT, offline=offline)
-        path = ROOT / manifest.dockerfile
-        old = path.read_text("utf-8") if path.is_file() else ""
-        for change in prepared.changes:
-            click.echo(f"{'.'.join(change.key)}: {change.before} -> {change.after}", err=True)
-        click.echo(prepared.report.table())
+    if not words[len(named) :] or bool(named) == all_images:
+        raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
+    wanted = dict(front.pair(pin, "a pin") for pin in words[len(named) :])
+    with contextlib.ExitStack() as locks:
+        for image in images:
+            locks.enter_context(alone(f"manifest:{image}"))
+        found = _all_prepared(images, wanted, offline=offline, some=all_images)
+        bumps = [each for each, _ in found]
         if file:
-            write_atomically(file, bumping.summary(manifest, prepared, old))
+            write_atomically(file, "\n".join(summary for _, summary in found))
         if not keep_going:
-            bumping.assert_holds(prepared)
+            bumping.assert_all_hold(bumps)
         if not dry_run:
-            prepared.write(ROOT)
-            click.echo(f"written: {shown(manifest.path)}, {shown(path)}", err=True)
-    if not prepared.report.passed and keep_going:
+            bumping.write(bumps, ROOT)
+            for one in bumps:
+                click.echo(f"written: {shown(one.manifest.path)}, {shown(ROOT / one.manifest.dockerfile)}", err=True)
+    if problems := [problem for one in bumps for problem in one.problems]:
+        raise PreflightError(*problems)
+    if keep_going and not all(one.report.passed for one in bumps):
         sys.exit(PreflightError.exit_code)
+
+
+def _all_prepared(
+    images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool
+) -> list[tuple[Bump, str]]:
+    found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
+    if not found:
+        raise UsageError(Problem(f"no image has {', '.join(wanted)}"))
+    return found
+
+
+def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: bool) -> tuple[Bump, str] | None:
+    """A manifest with other pins, shown, and its summary.
+
+    Args:
+        some: only the pins that this image has; None where it has none of them.
+    """
+    from dataclasses import replace  # noqa: PLC0415
+
+    from builder import base_pin  # noqa: PLC0415
+    from builder import bump as bumping  # noqa: PLC0415
+
+    manifest, facts = load(image)
+    pins = {name: pin for name, pin in wanted.items() if not some or name in {*manifest.sources, base_pin.KEY}}
+    if some and not pins:
+        click.echo(f"{image}: has none of {', '.join(wanted)}", err=True)
+        return None
+    tag = pins.pop(base_pin.KEY, None)
+    more: tuple[Change, ...] = ()
+    if tag:
+        if offline:
+            raise UsageError(Problem(f"{base_pin.KEY}={tag} asks a registry, and --offline is given"))
+        more = base_pin.changes(front.engine(), manifest, tag, ROOT / bases.FOLDER)
+        chosen = next((change.after for change in more if change.key[-1] == "facts"), None)
+        facts = bases.load(ROOT / bases.FOLDER / f"{chosen}.yaml") if chosen else facts
+    prepared = bumping.prepare(manifest, facts, pins, ROOT, offline=offline, more=more)
+    prepared = replace(prepared, problems=tuple(base_pin.facts_problems(prepared.manifest, shown(ROOT))))
+    path = ROOT / manifest.dockerfile
+    old = path.read_text("utf-8") if path.is_file() else ""
+    for change in prepared.changes:
+        key = ".".join((image, *change.key) if some else change.key)
+        click.echo(f"{key}: {change.before} -> {change.after}", err=True)
+    click.echo(prepared.report.table())
+    return prepared, bumping.summary(manifest, prepared, old)
+
+
+def _assert_no_drift(images: Sequence[str], *, strict: bool) -> None:
+    """Refuse where a tag has left its pin; where no engine can ask a registry, that is said.
+
+    Raises:
+        DriftError
+    """
+    from builder import base_pin  # noqa: PLC0415
+    from builder import bump as bumping  # noqa: PLC0415
+
+    manifests = [load(image)[0] for image in images]
+    found = [problem for manifest in manifests for problem in bumping.drift(manifest)]
+    try:
+        engine = front.engine()
+    except EngineError as error:
+        untried = [
+            Problem(f"the tag of the base was not asked for: {problem.message}", hint=problem.hint)
+            for problem in error.problems
+        ]
+        found += untried if strict else []
+        click.echo("\n".join(f"could not run: {problem.message}" for problem in ([] if strict else untried)), err=True)
+    else:
+        found += [problem for manifest in manifests for problem in base_pin.drift(engine, manifest)]
+    if found:
+        raise DriftError(*found)
 
 
 def _show(report: Report, *, as_json: bool, strict: bool) -> None:

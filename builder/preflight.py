@@ -18,7 +18,7 @@ from builder.manifest import UNKNOWN
 from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from builder.manifest import Manifest, Patch, Source
 
@@ -102,19 +102,24 @@ def told(source: Source, error: GitError) -> Untried | Fault:
     return Fault(f"{source.repository}: {error}", f"sources.{source.name}: {error.hint}")
 
 
-def run(manifest: Manifest, root: Path, *, offline: bool = False) -> Report:
+def run(manifest: Manifest, root: Path, *, offline: bool = False, more: Iterable[Probe] = ()) -> Report:
     """Every probe of a manifest, side by side; all answers, not only the first that is bad.
 
     Args:
         root: the project, with `.cache` and the local patches.
         offline: ask no host; what is not in the cache could not run.
+        more: probes of what the build stands on.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="preflight-") as scratch:
         trees = Trees(manifest, root / ".cache", Path(scratch), offline)
-        probes = [*_references(manifest, offline=offline), *_patches(manifest, root, trees), *_windows(manifest, trees)]
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            checks = tuple(pool.map(_answered, probes))
+        probes = [
+            *_references(manifest, offline=offline),
+            *_patches(manifest, root, trees),
+            *_windows(manifest, trees),
+            *more,
+        ]
+        checks = answers(probes)
     return Report(
         image=manifest.name,
         image_id="",
@@ -125,6 +130,12 @@ def run(manifest: Manifest, root: Path, *, offline: bool = False) -> Report:
         checks=checks,
         seconds=time.monotonic() - started,
     )
+
+
+def answers(probes: Sequence[Probe]) -> tuple[Check, ...]:
+    """What each probe came to; they are asked side by side."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return tuple(pool.map(_answered, probes))
 
 
 def _answered(probe: Probe) -> Check:

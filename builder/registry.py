@@ -72,9 +72,8 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
     if engine.image_id(reference):
         return
     name, _, digest = reference.partition("@")
-    repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-    by_digest = f"{repository}@{digest}" if digest else name
-    login = _login(name)
+    by_digest = f"{repository(name)}@{digest}" if digest else name
+    login = login_for(name)
     try:
         _ask(engine, by_digest, login)
         for event in engine.api.pull(by_digest, stream=True, decode=True, auth_config=login):
@@ -94,7 +93,31 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
         ) from error
 
 
-def _login(name: str) -> dict[str, Any]:
+def digest(engine: Engine, image: str) -> str:
+    """The digest that an image's tag has in its registry today; nothing is pulled.
+
+    Raises:
+        BaseImageError: where it cannot be had; its kinds say why.
+        EngineGoneError: where the engine goes away.
+    """
+    login = login_for(image)
+    try:
+        return _ask(engine, image, login)
+    except docker.errors.APIError as error:
+        raise _problem(image, str(error.explanation or error)) from error
+    except requests.exceptions.Timeout as error:
+        raise _problem(image, f"no answer within {FIRST_ANSWER_S} s") from error
+    except requests.exceptions.RequestException as error:
+        hint = "start it again and run this again"
+        raise EngineGoneError(Problem(f"the engine went away: {error}", hint=hint)) from error
+
+
+def repository(image: str) -> str:
+    """An image's name without its tag."""
+    return image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
+
+
+def login_for(name: str) -> dict[str, Any]:
     """What `docker login` has left for the registry of an image; empty where it has left nothing."""
     registry, _ = docker.auth.resolve_repository_name(name)
     store, key = None, "auths"

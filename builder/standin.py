@@ -208,8 +208,11 @@ def _wheel(  # noqa: PLR0913, PLR0917 (one line of data with its surroundings)
     files = {f"{module}/__init__.py": f'__version__ = "{version}"\n'.encode()} if module else {}
     rocm = Version(facts.distributions.get("rocm", "0")).base_version
     own = standins / "modules" / name
+    words = {"VERSION": version, "ROCM": rocm, "TARGETS": " ".join(facts.device_code or ())}
     for path in _files(own):
-        content = path.read_bytes().replace(b"@VERSION@", version.encode()).replace(b"@ROCM@", rocm.encode())
+        content = path.read_bytes()
+        for word, text in words.items():
+            content = content.replace(f"@{word}@".encode(), text.encode())
         files[str(path.relative_to(own))] = content
     return Wheel(
         name=name,

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import pydantic
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic_core import PydanticCustomError
@@ -210,6 +211,7 @@ patch_path = _matching(
 file_glob = _matching(
     rf"{_PATTERN}(?:/{_PATTERN})*", "pattern of files", "write it as folder/*.py: no .. and no / before it"
 )
+tool = _matching(r"[\w.+\[-]+", "name of a tool", "write it as one calls it: no path")
 facts_name = _matching(r"[a-z0-9][a-z0-9.-]*", "name of facts", "write it as base-v1.2: images/bases/base-v1.2.yaml")
 
 
@@ -217,6 +219,31 @@ def env_value(value: str) -> str:
     """A variable's value; it may be empty."""
     if not value.isprintable():
         refuse("value has more than one line", "a variable's value is one line")
+    return value
+
+
+def gigabytes(value: object) -> float:
+    """A size in GB, of 10^9 bytes, with at most one digit behind the point."""
+    if isinstance(value, float):  # one that was measured
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}(\.[0-9])?", value, re.ASCII):
+        return float(value)
+    return refuse(f"{value!r} is no size in GB", "write it as 75.9")
+
+
+def line(value: str) -> str:
+    """What a program has written in one line, however long."""
+    if not (value.strip() and value.isprintable()):
+        refuse("wants one line that is not empty")
+    return value
+
+
+def requirement(value: str) -> str:
+    """What a distribution asks for, as its metadata says it."""
+    try:
+        Requirement(value)
+    except InvalidRequirement:
+        refuse(f"{value!r} is no requirement", "write it as name>=1.2")
     return value
 
 
@@ -242,3 +269,7 @@ RelativePath = Annotated[str, pydantic.AfterValidator(relative_path)]
 PatchPath = Annotated[str, pydantic.AfterValidator(patch_path)]
 FileGlob = Annotated[str, pydantic.AfterValidator(file_glob)]
 FactsName = Annotated[str, pydantic.AfterValidator(facts_name)]
+Line = Annotated[str, pydantic.AfterValidator(line)]
+RequirementLine = Annotated[str, pydantic.AfterValidator(requirement)]
+ToolName = Annotated[str, pydantic.AfterValidator(tool)]
+Gigabytes = Annotated[float, pydantic.BeforeValidator(gigabytes)]

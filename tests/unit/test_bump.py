@@ -188,3 +188,59 @@ def test_a_scalar_in_flow_style_is_changed_too(tmp_path: Path) -> None:
     written = bump.rewritten(manifest.load(path), {("base", "digest"): digest})
     assert manifest.parse(written, path).base.digest == digest
     assert written == path.read_bytes().replace(MANIFEST.base.digest.encode(), digest.encode())
+
+
+# Several images
+
+
+@pytest.fixture
+def two(world: World, project: Path) -> Path:
+    """The project with a second image, which pins the same world and has no torch_memory_saver."""
+    text = text_of(world.manifest()).decode()
+    without = re.sub(r"  torch_memory_saver:\n(?:    .*\n)+", "", text)
+    assert without != text
+    (project / "images/rocm7.15.yaml").write_text(without)
+    assert command(project, "render").returncode == 0
+    return project
+
+
+def manifests_of(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in [*root.glob("images/*.yaml"), *root.glob("dockerfiles/*")]}
+
+
+def test_a_bump_of_all_images_changes_each_that_has_the_source(world: World, two: Path) -> None:
+    before = manifests_of(two)
+    commit = world.repositories["vllm"].commit({"CHANGES": "x\n"}, tag="v0.29.1")
+    saver = world.repositories["torch_memory_saver"].commit({"CHANGES": "x\n"})
+    done = command(two, "bump", "--all-images", "vllm=v0.29.1", "--summary", "summary.md")
+    assert done.returncode == 0, done.stderr + done.stdout
+    after = manifests_of(two)
+    for name in ("rocm7.14.yaml", "rocm7.15.yaml"):
+        old = before[name].replace(b"tag: v0.29.0", b"tag: v0.29.1")
+        assert after[name] == old.replace(world.commits["vllm"].encode(), commit.encode())
+    assert f"rocm7.15.sources.vllm.commit: {world.commits['vllm']} -> {commit}" in done.stderr
+    assert command(two, "check").returncode == 0
+    assert (two / "summary.md").read_text().count(": other pins") == 2
+    done = command(two, "bump", "--all-images", f"torch_memory_saver={saver}")
+    assert done.returncode == 0, done.stderr
+    assert "rocm7.15: has none of torch_memory_saver" in done.stderr
+    assert manifests_of(two)["rocm7.15.yaml"] == after["rocm7.15.yaml"]
+    assert saver.encode() in manifests_of(two)["rocm7.14.yaml"]
+
+
+def test_a_bump_of_all_images_that_one_refuses_changes_none(world: World, two: Path) -> None:
+    before = manifests_of(two)
+    vllm = world.repositories["vllm"]
+    vllm.commit({"vllm/engine/arg_utils.py": ""}, tag="v0.30.0")
+    done = command(two, "bump", "--all-images", "vllm=v0.30.0")
+    assert done.returncode == PreflightError.exit_code
+    assert manifests_of(two) == before
+
+
+@pytest.mark.parametrize(
+    "words", [("vllm=v1",), (NAME,), (NAME, "vllm=v1", "--all-images"), ("--all-images",), ("--all-images", "vlm=v1")]
+)
+def test_a_bump_that_names_nothing_is_refused(project: Path, words: tuple[str, ...]) -> None:
+    before = files(project)
+    assert command(project, "bump", *words).returncode == UsageError.exit_code
+    assert files(project) == before

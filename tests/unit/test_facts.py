@@ -138,3 +138,64 @@ def test_facts_are_read_as_strictly_as_manifests(tmp_path: Path, old: str, new: 
         facts.load(facts_with(tmp_path, old, new))
     assert len(caught.value.problems) == 1
     assert said in str(caught.value)
+
+
+PUBLISHED = """
+image: rocm/primus:v26.4
+digest: unknown
+sources: {}
+system: ubuntu 24.04
+python:
+  version: 3.12.3
+  executable: /opt/venv/bin/python
+  site_packages: /opt/venv/lib/python3.12/site-packages
+distributions:
+  torch: 2.12.0
+"""
+READ = """
+entrypoint: []
+rocm_root: /opt/venv/lib/python3.12/site-packages/_rocm_sdk_devel
+device_code: [gfx942, gfx950]
+tools: [bash, git, g++, "[", x86_64-linux-gnu-gcc-12]
+pip_check:
+  - mamba-ssm 2.3.1 requires tilelang, which is not installed.
+requirements:
+  torch: ["triton==3.7.0; platform_system == 'Linux'"]
+flavours:
+  torch: rocm
+"""
+
+
+def test_what_is_read_from_an_image_may_be_known_or_not(tmp_path: Path) -> None:
+    path = tmp_path / "base.yaml"
+    path.write_text(PUBLISHED, encoding="utf-8")
+    unknown = facts.load(path)
+    assert {unknown.entrypoint, unknown.rocm_root, unknown.device_code, unknown.tools, unknown.pip_check} == {None}
+    assert (unknown.requirements, unknown.flavours) == (None, None)
+    path.write_text(PUBLISHED + READ, encoding="utf-8")
+    known = facts.load(path)
+    assert known.entrypoint == ()
+    assert known.device_code == ("gfx942", "gfx950")
+    assert known.tools == ("bash", "git", "g++", "[", "x86_64-linux-gnu-gcc-12")
+    assert known.pip_check == ("mamba-ssm 2.3.1 requires tilelang, which is not installed.",)
+    assert known.requirements == {"torch": ("triton==3.7.0; platform_system == 'Linux'",)}
+    assert known.flavours == {"torch": "rocm"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("gfx950", "gfx95", "'gfx95' is no GPU target"),
+        ("git,", "a/b,", "'a/b' is no name of a tool"),
+        ("torch: rocm", "torch: hip", "'hip' is not 'rocm', 'cuda' or 'cpu'"),
+        ("[\"triton==3.7.0; platform_system == 'Linux'\"]", '["triton ~ 3"]', "'triton ~ 3' is no requirement"),
+    ],
+)
+def test_what_is_read_is_held_to_its_kind(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "base.yaml"
+    text = PUBLISHED + READ
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(ManifestError) as caught:
+        facts.load(path)
+    assert said in str(caught.value)

@@ -35,6 +35,8 @@ ROOMS = [
         "connection",
         "engine",
         "registry",
+        "recording",
+        "reading",
         "buildkit",
         "failure",
         "progress",
@@ -44,11 +46,23 @@ ROOMS = [
     ),
     *("terminal", "debugging", "devices", "running", "cleaning"),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
-    *("git", "patches", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
+    *(
+        "git",
+        "patches",
+        "preflight",
+        "bump",
+        "base_pin",
+        "doctor",
+        "base_commands",
+        "build_commands",
+        "image_commands",
+        "pin_commands",
+        "cli",
+    ),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
-FRONT = {"front", "build_commands", "image_commands", "pin_commands", "cli"}
+FRONT = {"front", "base_commands", "build_commands", "image_commands", "pin_commands", "cli"}
 
 # Who may import what nobody else does.
 ALONE = {

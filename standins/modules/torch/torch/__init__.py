@@ -1,9 +1,9 @@
 """A stand-in for torch: it says what it was built for, and sees no device."""
 
-from torch import cuda, distributed, version
+from torch import _C, cuda, distributed, version
 from torch.version import __version__
 
-__all__ = ["__version__", "cuda", "distributed", "version"]
+__all__ = ["_C", "__version__", "cuda", "distributed", "version"]
 
 
 def __getattr__(name):

@@ -1,0 +1,108 @@
+"""The commands about what a build stands on: the facts of a base, read from it; engine, registry and machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from pydantic_core import PydanticCustomError
+
+from builder import facts as bases
+from builder import front, schema
+from builder import vocabulary as v
+from builder.errors import MachineError, Problem, UsageError
+from builder.project import ROOT, alone, known_images, load, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.facts import Facts
+
+# The docker SDK and rich are imported where they are used: every help does without.
+
+
+@click.command()
+@click.argument("base")
+@click.option("--image", metavar="NAME:TAG[@DIGEST]", help="Of a base that has no file yet, or another one.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change.")
+def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 (click's way)
+    """Read the facts of BASE in one container of it, show how they differ from images/bases/BASE.yaml, and write them.
+
+    Example: python -m builder facts primus-v26.4
+    """
+    from builder import progress, reading, recording, registry  # noqa: PLC0415
+    from builder.report import write_atomically  # noqa: PLC0415
+    from builder.trace import Event  # noqa: PLC0415
+
+    path = shown(ROOT / bases.FOLDER / f"{base}.yaml")
+    known = _published(path, base, image)
+    if image:
+        name, _, digest = image.partition("@")
+        digest = digest or v.UNKNOWN
+    else:
+        name, digest = (known.image, known.digest) if known else ("", "")
+    engine = front.engine()
+    with alone(f"facts:{base}"), progress.choose(sys.stderr, os.environ, {}, plain=False) as watch:
+        registry.pull(engine, name if digest == v.UNKNOWN else f"{name}@{digest}", watch)
+        watch(Event("", f"reading {name} in a container of it"))
+        found = reading.read(engine, name, digest, known.python.executable if known else None)
+    for remark in found.remarks:
+        click.echo(f"remark: {remark}", err=True)
+    wrong = list(reading.differences(known, found.facts)) if known else []
+    old = path.read_text("utf-8") if known else ""
+    merged = recording.merged(known, found.facts, [each.key for each in wrong])
+    text = recording.text(base, merged, known, old)
+    for line in recording.difference(str(path), old, text):
+        click.echo(line)
+    click.echo(f"{len(wrong)} facts were others than published", err=True)
+    if text == old:
+        click.echo(f"{path} is what the image says", err=True)
+    elif not dry_run:
+        write_atomically(path, text)
+        click.echo(f"written: {path}", err=True)
+
+
+def _published(path: Path, base: str, image: str | None) -> Facts | None:
+    """What the file says; None where there is none yet, and an image is named to read.
+
+    Raises:
+        UsageError: where neither is there, or the base or the image can have no such name.
+    """
+    try:
+        v.facts_name(base)
+        if image:
+            v.image(image.partition("@")[0])
+            v.digest(image.partition("@")[2] or v.UNKNOWN)
+    except PydanticCustomError as error:
+        raise UsageError(Problem(str(error), hint=(error.context or {}).get("hint"))) from None
+    if path.is_file():
+        return bases.load(path)
+    if image:
+        return None
+    known = [found.stem for found in path.parent.glob("*.yaml")]
+    hint = schema.did_you_mean(base, known) or f"of a new base: python -m builder facts {base} --image NAME:TAG"
+    raise UsageError(Problem(f"no file {str(path)!r}", hint=hint))
+
+
+@click.command()
+@click.argument("images", nargs=-1)
+@front.as_json
+@front.strict
+def doctor(images: tuple[str, ...], as_json: bool, strict: bool) -> None:  # noqa: FBT001 (click's way)
+    """Say whether this machine, its engine and the registry can build IMAGES (all, if none is named).
+
+    Example: python -m builder doctor rocm7.14
+    """
+    import contextlib  # noqa: PLC0415
+
+    from builder import doctor as asking  # noqa: PLC0415
+
+    manifests = [load(name) for name in images or known_images()]
+    with contextlib.closing(asking.Machine()) as machine:
+        report = asking.run(machine, manifests)
+    front.print_report(report, as_json=as_json)
+    failed, untried = report.count("failed"), report.count("could not run")
+    if failed or (strict and untried):
+        raise MachineError(Problem(f"{failed} of {len(report.checks)} have a problem, {untried} could not run"))

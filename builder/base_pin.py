@@ -1,0 +1,83 @@
+"""Pin another base: what its registry has under a tag today, and whether the facts of the base are of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_core import PydanticCustomError
+
+from builder import facts as bases
+from builder import registry
+from builder import vocabulary as v
+from builder.bump import Change
+from builder.errors import BaseImageError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.engine import Engine
+    from builder.facts import Facts
+    from builder.manifest import Manifest
+
+KEY = "base"  # in place of a source's name
+
+
+def changes(engine: Engine, manifest: Manifest, tag: str, folder: Path) -> tuple[Change, ...]:
+    """The scalars of `base` that become others: image, digest, and the facts' name where there are facts of that.
+
+    Args:
+        tag: of the same repository.
+        folder: where facts are.
+
+    Raises:
+        UsageError: where it can be no tag.
+        BaseImageError: where the registry does not have it, or is not reached.
+    """
+    image = f"{registry.repository(manifest.base.image)}:{tag}"
+    try:
+        v.image(image)
+    except PydanticCustomError as error:
+        raise UsageError(Problem(f"{KEY}={tag}: {error}", hint=(error.context or {}).get("hint"))) from None
+    digest = registry.digest(engine, image)
+    pairs = {"image": (manifest.base.image, image), "digest": (manifest.base.digest, digest)}
+    fitting = [name for name, facts in _all(folder).items() if (facts.image, facts.digest) == (image, digest)]
+    if fitting and manifest.base.facts not in fitting:
+        pairs["facts"] = (manifest.base.facts, fitting[0])
+    return tuple(Change((KEY, key), old, new) for key, (old, new) in pairs.items() if old != new)
+
+
+def facts_problems(manifest: Manifest, root: Path) -> Iterator[Problem]:
+    """Where the facts that a manifest names are of another base than it has."""
+    base = manifest.base
+    facts = bases.load(root / bases.FOLDER / f"{base.facts}.yaml")
+    if facts.image == base.image and (facts.digest == base.digest or v.UNKNOWN in {facts.digest, base.digest}):
+        return
+    where = facts.where("digest" if facts.image == base.image else "image")
+    name = base.facts if facts.image == base.image else _name(base.image)
+    hint = f"have it read: python -m builder facts {name} --image {base.reference}"
+    of = f"{facts.image}@{facts.digest}"
+    yield Problem(f"base.facts: {base.facts} is of {of}, the base is {base.reference}", where, hint)
+
+
+def drift(engine: Engine, manifest: Manifest) -> Iterator[Problem]:
+    """The base's tag, where it no longer is at its digest."""
+    where = manifest.where("base", "digest")
+    try:
+        now = registry.digest(engine, manifest.base.image)
+    except BaseImageError as error:
+        yield from (Problem(problem.message, where, problem.hint) for problem in error.problems)
+        return
+    if now != manifest.base.digest:
+        tag = manifest.base.image.removeprefix(f"{registry.repository(manifest.base.image)}:")
+        hint = f"python -m builder bump {manifest.name} {KEY}={tag}"
+        yield Problem(f"{manifest.base.image} is {now}, the pin is {manifest.base.digest}", where, hint)
+
+
+def _all(folder: Path) -> dict[str, Facts]:
+    return {path.stem: bases.load(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def _name(image: str) -> str:
+    """What a base's facts may be called: `primus-v26.4` for `rocm/primus:v26.4`."""
+    return image.rpartition("/")[2].replace(":", "-").lower()

@@ -1,0 +1,2 @@
+def _cuda_getArchFlags():
+    return "@TARGETS@"
