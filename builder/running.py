@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder.devices import host_options
 from builder.errors import Problem, UsageError
 from builder.schema import did_you_mean
 from builder.terminal import Session
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from builder.devices import Devices
     from builder.manifest import Manifest
 
-# RCCL and the memory saver lock what they map; a training process nests deep.
-LIMITS = {"memlock": -1, "stack": 64 * 1024**2}
 _FLAGS = {  # of `docker run`, by the SDK's name
     "network_mode": "--network",
     "ipc_mode": "--ipc",
@@ -32,16 +31,7 @@ _FLAGS = {  # of `docker run`, by the SDK's name
 
 def session(image: str, command: Sequence[str], binds: Sequence[str], devices: Devices) -> Session:
     """The image with what training needs of its host; a shell where no command is given."""
-    host = {
-        "network_mode": "host",
-        "ipc_mode": "host",  # /dev/shm is then the host's whole one; a container's own has 64 MB
-        "cap_add": ["SYS_PTRACE"],  # with the next line: what ROCm's debuggers and IPC by file descriptor need
-        "security_opt": ["seccomp=unconfined"],
-        "ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in LIMITS.items()],
-        "devices": list(devices.paths),
-        "group_add": [str(group) for group in devices.groups],
-        "binds": list(binds),
-    }
+    host = {"network_mode": "host", **host_options(devices), "binds": list(binds)}
     return Session(image=image, command=tuple(command) or ("bash",), environment={}, host=host)
 
 

@@ -42,7 +42,7 @@ ROOMS = [
         "verify",
         "build",
     ),
-    *("terminal", "debugging", "devices", "running", "cleaning"),
+    *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
     *("git", "patches", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
 ]

@@ -1,0 +1,58 @@
+"""The probe on a simulated host: its own program in real processes, over the stand-in runtime of tests/gpu."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from builder import verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.observed import Probed, Seen
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "builder/inside/probe.py"
+RUNTIME = ROOT / "tests/gpu/runtime"
+RULES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests/gpu/rules.yaml").read_text(encoding="utf-8"))
+
+
+def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
+    """What the probe sees of a host: `gpus`, and whatever is not as it should be."""
+    shutil.rmtree(folder, ignore_errors=True)
+    devices = folder / "dev"
+    (devices / "dri").mkdir(parents=True)
+    if not host.get("no_driver"):
+        (devices / "kfd").touch()
+        for number in range(host["gpus"]):
+            (devices / "dri" / f"renderD{128 + number}").touch()
+    rules = {name: rule["value"] for name, rule in RULES.items()} | host.get("rules", {})
+    (folder / "host.json").write_text(json.dumps({"target": "gfx942", **host, "rules": rules}))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(RUNTIME),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SIMULATED_HOST": str(folder / "host.json"),
+        "HSA_ENABLE_IPC_MODE_LEGACY": "1",
+        **host.get("env", {}),
+    }
+    command = [sys.executable, str(PROGRAM), "--devices", str(devices), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    seen: Seen = json.loads(done.stdout)
+    return seen
+
+
+def probe(folder: Path, host: Mapping[str, Any], targets: tuple[str, ...] = ()) -> Probed:
+    """The verdict, of both settings."""
+    words = ("--targets", ";".join(targets))
+    seen = {"host": observe(folder / "host", host, *words)}
+    seen["private"] = observe(folder / "private", {**host, **host.get("private", {})}, *words, "--only-ipc")
+    return verdict.judge(seen, targets)
