@@ -88,13 +88,13 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: all that was seen, and what it means.")
 @front.strict
 def probe(image: str, python: str | None, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
-    """See what this machine's GPUs do for IMAGE, any image with a ROCm torch: masks, products, memory, IPC.
+    r"""See what this machine's GPUs do for IMAGE, any image with a ROCm torch: masks, products, memory, IPC.
 
     \b
     0    something was tried, and nothing failed
     21   something failed; or nothing could be tried; or, with --strict, not everything
 
-    Example: python -m builder probe rocm/primus:v26.4 --python /opt/venv/bin/python
+    Example: python -m builder probe rocm/primus:v26.4
     """
     from builder.errors import Problem, UsageError, VerificationError  # noqa: PLC0415
     from builder.render import LABEL  # noqa: PLC0415
