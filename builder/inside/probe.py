@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
-LIMIT_S = 60  # of a trial: torch alone takes seconds to import
+LIMIT_S = 60.0  # of a trial: torch alone takes seconds to import
 AT_ONCE = 16
 MARK = "@probe "
 # The five of ROCm's documentation, "GPU isolation techniques".
@@ -184,7 +184,7 @@ def run(name: str, *words: str, given: str = "", **settings: str | None) -> Row:
     except subprocess.TimeoutExpired:
         end(child)
         child.communicate()
-        return {"error": f"did not end within {LIMIT_S} s"}
+        return {"error": f"did not end within {LIMIT_S:g} s"}
     end(child)  # what it may have started
     return found_in(output, child.returncode)
 
@@ -205,7 +205,7 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
         late = not watch.is_alive()
         watch.cancel()
         found = found_in(output, None if MARK in output else child.wait())
-        why = f"did not end within {LIMIT_S} s" if late else found.get("error", "")
+        why = f"did not end within {LIMIT_S:g} s" if late else found.get("error", "")
         return list(found.get("handles") or [{"error": why}] * len(ordinals))
 
     try:
@@ -318,13 +318,15 @@ def main() -> None:
     parser.add_argument("--devices", type=Path, default=Path("/dev"))
     parser.add_argument("--targets", default="", help="the GPU targets of the image, with semicolons between them")
     parser.add_argument("--only-ipc", action="store_true")
-    parser.add_argument("--nonce", default="")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each trial")
+    parser.add_argument("--nonce", default="", help="what the result's line begins with")
     options = parser.parse_args()
     # Beside this file, nothing is a module of the image.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [place for place in sys.path if place not in ("", here)]
     if options.trial:
         attempt(options.trial[0], options.trial[1:])
+    globals()["LIMIT_S"] = options.limit
     began = time.monotonic()
     seen: Row = {"schema": SCHEMA, "seconds": 0.0}
     seen.update(observe(options.devices, [each for each in options.targets.split(";") if each],

@@ -3,6 +3,10 @@
 import math
 
 import simulated
+
+if simulated.HOST.get("no_torch"):
+    raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
 from torch import version
 from torch.version import __version__
 
