@@ -8,8 +8,6 @@ from typing import Any
 
 KFD = Path("/dev/kfd")
 DRI = Path("/dev/dri")
-# RCCL and the memory saver lock what they map; a training process nests deep.
-LIMITS = {"memlock": -1, "stack": 64 * 1024**2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,6 @@ def host_options(found: Devices) -> dict[str, Any]:
         "ipc_mode": "host",  # /dev/shm is then the host's whole one; a container's own has 64 MB
         "cap_add": ["SYS_PTRACE"],  # with the next line: what ROCm's debuggers and IPC by file descriptor need
         "security_opt": ["seccomp=unconfined"],
-        "ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in LIMITS.items()],
         "devices": list(found.paths),
         "group_add": [str(group) for group in found.groups],
     }

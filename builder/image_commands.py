@@ -129,12 +129,9 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
         click.echo(report.table())
     counts = [report.count(outcome) for outcome in ("failed", "passed", "could not run")]
     if counts[0] or not counts[1] or (strict and counts[2]):
-        what = (
-            f"{counts[0]} of {sum(counts)} checks failed"
-            if counts[0]
-            else f"{counts[2]} of {sum(counts)} could not run"
-        )
-        raise VerificationError(Problem(f"{what}: {probed.sentence}"))
+        failed, _, untried = counts
+        what = f"{failed} of {sum(counts)} checks failed" if failed else f"{untried} of {sum(counts)} could not run"
+        raise VerificationError(Problem(f"{what}; {probed.sentence}"))
 
 
 def _probed(engine: Engine, image_id: str, python: str) -> Probed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from builder import devices, render, verdict
 from builder.errors import Problem, TimeLimitError, VerificationError
@@ -32,6 +32,17 @@ def probe(engine: Engine, image_id: str, python: str, found: Devices) -> Probed:
     return verdict.judge(seen, tuple(filter(None, targets.split(";"))))
 
 
+def _host(found: Devices, setting: str) -> dict[str, Any]:
+    """What the container gets of its host: as `run` gives it, and no more privileges."""
+    given = devices.host_options(found)
+    return {
+        **given,
+        "ipc_mode": setting,
+        "security_opt": ["no-new-privileges", *given["security_opt"]],
+        "mem_limit": 0,  # a ROCm process takes gigabytes before it does anything, and there are many
+    }
+
+
 def _seen(engine: Engine, image_id: str, python: str, found: Devices, setting: str, targets: str) -> Seen:  # noqa: PLR0913, PLR0917 - the facts of one run
     nonce = secrets.token_hex(16)
     rest = [] if setting == "host" else ["--only-ipc"]
@@ -41,8 +52,7 @@ def _seen(engine: Engine, image_id: str, python: str, found: Devices, setting: s
         files={f"{FOLDER}/{PROGRAM}": (render.PROGRAMS / PROGRAM).read_bytes()},
         environment={"HOME": "/tmp"},  # noqa: S108 - the container's own tmpfs
         time_limit_s=TIME_LIMIT_S,
-        # A ROCm process takes gigabytes of the host's memory before it does anything.
-        host={**devices.host_options(found), "ipc_mode": setting, "mem_limit": 0},
+        host=_host(found, setting),
     ) as container:
         exit_code = container.wait()
         output = container.output()

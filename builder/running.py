@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from builder.devices import Devices
     from builder.manifest import Manifest
 
+# RCCL and the memory saver lock what they map; a training process nests deep.
+LIMITS = {"memlock": -1, "stack": 64 * 1024**2}
 _FLAGS = {  # of `docker run`, by the SDK's name
     "network_mode": "--network",
     "ipc_mode": "--ipc",
@@ -31,7 +33,12 @@ _FLAGS = {  # of `docker run`, by the SDK's name
 
 def session(image: str, command: Sequence[str], binds: Sequence[str], devices: Devices) -> Session:
     """The image with what training needs of its host; a shell where no command is given."""
-    host = {"network_mode": "host", **host_options(devices), "binds": list(binds)}
+    host = {
+        "network_mode": "host",
+        **host_options(devices),
+        "ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in LIMITS.items()],
+        "binds": list(binds),
+    }
     return Session(image=image, command=tuple(command) or ("bash",), environment={}, host=host)
 
 

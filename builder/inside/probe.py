@@ -77,8 +77,8 @@ def saver() -> Row:
     """What a pause frees on GPU 0 and a resume brings back; sizes that fit no page are among them."""
     try:
         from torch_memory_saver import torch_memory_saver as memory  # noqa: PLC0415
-    except ModuleNotFoundError:
-        return {"absent": True}
+    except ModuleNotFoundError as error:
+        return {"absent": True} if error.name == "torch_memory_saver" else {"error": said(error)}
     import torch  # noqa: PLC0415
 
     memory.hook_mode = "torch"  # the other one wants LD_PRELOAD

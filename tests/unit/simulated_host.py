@@ -54,9 +54,10 @@ def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
     return seen
 
 
-def probe(folder: Path, host: Mapping[str, Any], targets: tuple[str, ...] = ()) -> Probed:
-    """The verdict, of both settings."""
+def probe(folder: Path, host: Mapping[str, Any], targets: tuple[str, ...] = (), *, private: bool = False) -> Probed:
+    """The verdict; of a container with an IPC namespace of its own too, where that is asked for."""
     words = ("--targets", ";".join(targets))
     seen = {"host": observe(folder / "host", host, *words)}
-    seen["private"] = observe(folder / "private", {**host, **host.get("private", {})}, *words, "--only-ipc")
+    if private:
+        seen["private"] = observe(folder / "private", {**host, **host.get("private", {})}, *words, "--only-ipc")
     return verdict.judge(seen, targets)
