@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.observed import Probed, Seen
 
 FOLDER = "/vime-probe"
-PROGRAM = "probe.py"
+PROGRAMS = ("probe.py", "gpu_trial.py")
 TIME_LIMIT_S = 600
 TIMED_OUT = 124  # the exit code of `timeout`
 
@@ -48,8 +48,8 @@ def _seen(engine: Engine, image_id: str, python: str, found: Devices, setting: s
     rest = [] if setting == "host" else ["--only-ipc"]
     with engine.container(
         image_id,
-        [python, f"{FOLDER}/{PROGRAM}", "--nonce", nonce, "--targets", targets, *rest],
-        files={f"{FOLDER}/{PROGRAM}": (render.PROGRAMS / PROGRAM).read_bytes()},
+        [python, f"{FOLDER}/probe.py", "--nonce", nonce, "--targets", targets, *rest],
+        files={f"{FOLDER}/{name}": (render.PROGRAMS / name).read_bytes() for name in PROGRAMS},
         environment={"HOME": "/tmp"},  # noqa: S108 - the container's own tmpfs
         time_limit_s=TIME_LIMIT_S,
         host=_host(found, setting),

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from manifests import EVERY, GOOD, IMAGES, REAL, ROOT, changed, facts_of, rendered
 
-from builder import dockerfile, manifest, render
+from builder import dockerfile, manifest, probing, render
 from builder.errors import RenderError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LONGEST_RECIPE = 300
 # docs/decisions/004-how-long-the-file-may-be.md explains it.
 LONGEST_FILE = 2_300
 # The probe is brought to an image, and stands in none: it is for any image with torch.
-PROGRAMS = sorted({path.name for path in (ROOT / "builder/inside").glob("[a-z]*.py")} - {"probe.py"})
+PROGRAMS = sorted({path.name for path in (ROOT / "builder/inside").glob("[a-z]*.py")} - set(probing.PROGRAMS))
 SPELLING = ROOT / "tests/manifests/good/spelling.yaml"
 
 every_manifest = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
