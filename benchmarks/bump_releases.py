@@ -56,8 +56,11 @@ def main() -> None:
                 shutil.copytree(ROOT / "standins/sources" / Path(source.checkout).name, made.folder, dirs_exist_ok=True)
                 if name == "vime":
                     for path in (made.folder / "vime").rglob("*.py"):
-                        if re.search(r"\bvllm\b", path.read_text("utf-8")):
-                            path.write_text("", "utf-8")
+                        # Line by line: our patch of vime has to find its place.
+                        text = path.read_text("utf-8")
+                        path.write_text(
+                            re.sub(r"^(\s*)(?:from|import) vllm\b.*$", r"\1pass", text, flags=re.MULTILINE), "utf-8"
+                        )
                 commits[name] = made.commit({"vime/names.py": CONSUMER} if name == "vime" else {})
             places[source.repository] = f"file://{made.folder}"
         project = world / "project"

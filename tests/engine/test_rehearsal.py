@@ -86,6 +86,7 @@ def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, cle
     assert names == {
         *(f"bin/{name}.py" for name in ("check", "device", "imports", "judge", "seal", "source", "trial")),
         *(f"sources/{name}.json" for name in MANIFEST.sources),
+        "patches/vime/engine-mask.patch",
         *("plans/REQUIREMENTS_VIME.json", "plans/REQUIREMENTS_VLLM.json"),
         *("requirements/vllm/common.txt", "requirements/vllm/rocm.txt"),
         *("checks.json", "constraints.txt", "gpu_targets", "policy.json", "seal.json", "verification.json"),

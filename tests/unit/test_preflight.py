@@ -48,7 +48,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "gitconfig")))
     monkeypatch.setattr(git, "PAUSE_S", 0)
-    (tmp_path / "project").mkdir()
+    shutil.copytree(ROOT / "images/patches", tmp_path / "project/images/patches")
     return World(tmp_path / "project", repositories, commits)
 
 
@@ -90,6 +90,7 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
     faults = world.faults(world.manifest(vime="1" * 40))
     assert set(faults) == {
         "the patches of megatron apply, in their order",
+        "the patches of vime apply, in their order",
         "vllm has every name that vime imports from it",
         "megatron has every name that vime imports from it",
     }

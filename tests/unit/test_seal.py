@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -299,16 +298,15 @@ def test_rehash_finds_bytes_that_size_and_time_hide(sealed: Image) -> None:
     )
 
 
-def test_thirty_thousand_files_take_less_than_half_a_second(make: Make) -> None:
+def test_one_change_among_thirty_thousand_files_is_found(make: Make) -> None:
     many = {f"torch/include/{n % 100}/{n}.h": "" for n in range(30_000)}
     image = make([replace(TORCH, files={**TORCH.files, **many}), *OTHERS])
     assert image.run("seal", "create", *SEALED).returncode == 0
-    spent = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert image.run("seal", "check", "S").returncode == 0
-        spent.append(time.perf_counter() - start)
-    assert min(spent) < 0.5, spent
+    assert image.run("seal", "check", "S").returncode == 0
+    (image.site / "torch/include/17/17.h").write_text("#define X\n")
+    done = image.run("seal", "check", "S")
+    assert done.returncode == 1
+    assert "torch/include/17/17.h" in done.stderr
 
 
 def test_the_wheels_are_the_same_bytes_always_and_their_record_is_true() -> None:
