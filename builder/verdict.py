@@ -225,8 +225,10 @@ def _sentence(found: Found, rows: Sequence[Row]) -> str:
         return "colocate weight sync would load other weights than the trainer's here, without an error"
     failing = [row["gpu"] for row in ours if row["mask"] == "narrow" and row["result"] != GOOD]
     if outcome == FAILED:
-        works = [row for row in rows if row["mask"] != "narrow" and not row["own"] and row["ipc"] == "host"]
-        other = f"; with {LEGACY}={works[0]['legacy']} it would" if works and _all_good(works) else ""
+        longer = [row for row in rows if row["mask"] != "narrow" and row["ipc"] == "host"]
+        tried = {row["legacy"]: True for row in longer} | {r["legacy"]: False for r in longer if r["result"] != GOOD}
+        works = [legacy for legacy, good in tried.items() if good]
+        other = f"; with {LEGACY}={works[0]} it would" if works else ""
         return f"colocate weight sync does not work here, even where an engine sees every GPU of its node{other}"
     if failing:
         gpus = ", ".join(map(str, failing))
@@ -235,10 +237,6 @@ def _sentence(found: Found, rows: Sequence[Row]) -> str:
             f"with its own GPUs alone it fails on GPU {gpus}"
         )
     return "colocate weight sync works here with either mask: this runtime does not need the longer one"
-
-
-def _all_good(rows: Sequence[Row]) -> bool:
-    return all(row["result"] == GOOD for row in rows)
 
 
 Judges = Callable[[Seen, tuple[str, ...], Sequence[Row]], Found]

@@ -42,7 +42,7 @@ def count(order: str) -> Row:
                         "target": about.gcnArchName.partition(":")[0], "bytes": about.total_memory})
     return {"torch": found, "hip": hip_count() if torch.version.hip else None, "devices": devices,
             "version": torch.__version__, "rocm": torch.version.hip,
-            "targets": torch.cuda.get_arch_list() if found else []}
+            "targets": [name.partition(":")[0] for name in torch.cuda.get_arch_list()] if found else []}
 
 
 def product(ordinal: str) -> Row:

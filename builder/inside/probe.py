@@ -25,14 +25,16 @@ TRIAL = Path(__file__).resolve().with_name("gpu_trial.py")
 MASKS = ("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES",
          "OMP_DEFAULT_DEVICE")
 ENGINE_MASKS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # what vime sets for an engine, both alike
-LEGACY = "HSA_ENABLE_IPC_MODE_LEGACY"
+LEGACY, UNSET = "HSA_ENABLE_IPC_MODE_LEGACY", "unset"
 Row = dict[str, Any]
 
 
 def start(name: str, *words: str, mask: str | None = None, legacy: str | None = None) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment.update(dict.fromkeys(ENGINE_MASKS, mask) if mask is not None else {})
-    environment.update({LEGACY: legacy} if legacy is not None else {})
+    environment.update({LEGACY: legacy} if legacy not in (None, UNSET) else {})
+    if legacy == UNSET:
+        environment.pop(LEGACY, None)
     return subprocess.Popen([sys.executable, str(TRIAL), name, *words], text=True,
                             errors="replace", env=environment, start_new_session=True, stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -104,10 +106,10 @@ def visible(number: int) -> list[int]:
 def ipc(number: int) -> list[Row]:
     """Every GPU's tensor opened under every mask, and both ways of ROCm's IPC."""
     node = visible(number)
-    own = os.environ.get(LEGACY) or "0"  # ROCm's default is not the legacy way
+    own = os.environ.get(LEGACY, UNSET)  # what that means, differs between releases of ROCm
     with ThreadPoolExecutor(AT_ONCE) as pool, contextlib.ExitStack() as stack:
         trainers, waiting = [], []
-        for legacy in (own, "0" if own == "1" else "1"):
+        for legacy in dict.fromkeys((own, "0", "1")):
             for seen, kinds in ((node, ("narrow", "reordered")), (node[1:], ("offset",))):
                 ordinals = list(range(len(seen))) if seen == node else [len(seen) - 1]
                 mask = join(seen) if seen != node else None

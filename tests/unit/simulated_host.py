@@ -44,6 +44,7 @@ def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
         "HSA_ENABLE_IPC_MODE_LEGACY": "1",
         **host.get("env", {}),
     }
+    environment = {name: value for name, value in environment.items() if value is not None}
     command = [sys.executable, str(PROGRAM), "--devices", str(devices), "--limit", "20", *words]
     if "closed" in host:
         (devices / host["closed"]).chmod(0)

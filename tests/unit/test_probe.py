@@ -211,6 +211,14 @@ def test_the_other_way_of_ipc_is_named_where_it_works(tmp_path: Path) -> None:
     assert found.sentence.endswith("; with HSA_ENABLE_IPC_MODE_LEGACY=0 it would")
 
 
+def test_where_the_way_of_ipc_is_not_set_that_is_a_third_setting(tmp_path: Path) -> None:
+    unset = {"HSA_ENABLE_IPC_MODE_LEGACY": None}
+    found = probe(tmp_path, {"gpus": 2, "target": "gfx1201", "env": unset})
+    assert found.table.splitlines()[0].split("  ")[-3:] == ["host, legacy=unset", "host, legacy=0", "host, legacy=1"]
+    assert {row["legacy"] for row in found.rows if row["own"]} == {"unset"}
+    assert found.sentence.endswith("; with HSA_ENABLE_IPC_MODE_LEGACY=0 it would")
+
+
 def test_other_bytes_are_the_worst_that_is_said(tmp_path: Path) -> None:
     found = probe(tmp_path, {"gpus": 2, "ipc": "elsewhere"})
     assert found.sentence == "colocate weight sync would load other weights than the trainer's here, without an error"

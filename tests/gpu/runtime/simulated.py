@@ -57,7 +57,8 @@ def counted():
 
 
 def legacy():
-    return os.environ.get("HSA_ENABLE_IPC_MODE_LEGACY") == "1"
+    set_to = os.environ.get("HSA_ENABLE_IPC_MODE_LEGACY")
+    return RULES["legacy_ipc_unset"] == "is legacy" if set_to is None else set_to != "0"
 
 
 def ipc_handle(ordinal, values):
