@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import FACTS
+import yaml
+from conftest import FACTS, ROOT
 
-from builder import devices, probing
+from builder import devices, probing, render, verdict
 from builder.devices import Devices
 from builder.errors import VerificationError
 
@@ -49,6 +51,26 @@ def test_the_image_s_own_variables_reach_the_probe(probed: Probed) -> None:
 def test_a_group_of_the_devices_is_given_by_its_number(engine: Engine, clean: tuple[Order, Report]) -> None:
     found = probing.probe(engine, clean[1].image_id, FACTS.python.executable, Devices((), (4242,)))
     assert 4242 in found.seen["host"]["groups"]
+
+
+def test_simulated_gpus_are_probed_under_a_container_s_limits(engine: Engine, clean: tuple[Order, Report]) -> None:
+    """The host that tests/unit has, with the image's Python, a file system that is read-only, and no privileges."""
+    runtime = ROOT / "tests/gpu/runtime"
+    rules = yaml.safe_load((ROOT / "tests/gpu/rules.yaml").read_text(encoding="utf-8"))
+    host = {"gpus": 4, "target": "gfx942", "rules": {name: rule["value"] for name, rule in rules.items()}}
+    files = {f"/simulated/{path.relative_to(runtime)}": path.read_bytes() for path in runtime.rglob("*.py")}
+    files |= {f"/vime-probe/{name}": (render.PROGRAMS / name).read_bytes() for name in probing.PROGRAMS}
+    files["/given/host.json"] = json.dumps(host).encode()
+    prepare = "mkdir -p /tmp/dev/dri && cp /given/host.json /tmp && touch /tmp/dev/kfd /tmp/dev/dri/renderD{128..131}"
+    start = f"{prepare} && exec {FACTS.python.executable} /vime-probe/probe.py --devices /tmp/dev"
+    environment = {"PYTHONPATH": "/simulated", "SIMULATED_HOST": "/tmp/host.json", "HOME": "/tmp"}
+    image = clean[1].image_id
+    with engine.container(image, ["bash", "-c", start], files=files, environment=environment) as container:
+        assert container.wait() == 0
+        seen = json.loads(container.output().splitlines()[-1])
+    found = verdict.judge({"host": seen})
+    assert {check.outcome for check in found.checks} == {"passed"}
+    assert found.sentence.endswith("with its own GPUs alone it fails on GPU 1, 2, 3")
 
 
 def test_an_image_without_that_python_is_an_error_with_its_words(engine: Engine, tiny: str) -> None:
