@@ -143,6 +143,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "no mapping": ({"gpus": 2, "ipc": "cannot attach"}, "ipc", "failed", "invalid device pointer"),
     "other memory": ({"gpus": 2, "ipc": "elsewhere"}, "ipc", "failed", "GPU 1 under the mask 1,0: other bytes"),
     "only the new IPC": ({"gpus": 2, "ipc": "new"}, "ipc", "failed", "LEGACY=0, host IPC namespace: 3 of 3"),
+    "only the legacy IPC": ({"gpus": 2, "ipc": "legacy"}, "ipc", "passed", "LEGACY=0, host IPC namespace: 0 of 3"),
     "no IPC of its own": (
         {"gpus": 2, "private": {"ipc": "none"}},
         "ipc",
