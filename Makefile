@@ -45,6 +45,10 @@ facts: engine ## read a base in one container of it, show how its facts differ, 
 run: engine ## a shell in a finished image, with this machine's GPUs (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) run $(TAG)
 
+.PHONY: probe
+probe: engine ## see what this machine's GPUs do for an image with a ROCm torch (TAG=vime:rocm7.14-gfx942)
+	@$(RUN) probe $(TAG)
+
 .PHONY: debug
 debug: engine ## a shell in the image before a step, on the stand-in base (STEP=BUILD_VLLM)
 	@$(RUN) debug $(IMAGE) $(STEP) --rehearsal

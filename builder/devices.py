@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 KFD = Path("/dev/kfd")
 DRI = Path("/dev/dri")
@@ -24,3 +25,14 @@ def of_host(kfd: Path = KFD, dri: Path = DRI) -> Devices:
     nodes = [kfd, *sorted(dri.glob("renderD*"))]
     groups = {node.stat().st_gid for node in nodes} - {0}
     return Devices(tuple(str(path) for path in (kfd, dri) if path.exists()), tuple(sorted(groups)))
+
+
+def host_options(found: Devices) -> dict[str, Any]:
+    """What a container needs of its host to use the GPUs, in the words of the SDK's create_host_config."""
+    return {
+        "ipc_mode": "host",  # /dev/shm is then the host's whole one; a container's own has 64 MB
+        "cap_add": ["SYS_PTRACE"],  # with the next line: what ROCm's debuggers and IPC by file descriptor need
+        "security_opt": ["seccomp=unconfined"],
+        "devices": list(found.paths),
+        "group_add": [str(group) for group in found.groups],
+    }

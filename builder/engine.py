@@ -172,24 +172,27 @@ class Engine:
         environment: Mapping[str, str] | None = None,
         time_limit_s: int = 600,
         network: bool = False,
+        host: Mapping[str, Any] | None = None,
     ) -> Iterator[Container]:
         """A started container of `image`, cut off from host and network, that is gone when the block ends.
 
         Args:
             files: absolute paths and contents; their folders become volumes that end with the container.
+            host: what it is given of its host all the same, as the SDK's create_host_config has it.
         """
         files = files or {}
         folders = sorted({str(PurePosixPath(path).parent) for path in files})
-        config = self.api.create_host_config(
-            network_mode="default" if network else "none",
-            read_only=True,
-            tmpfs={"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            pids_limit=PROCESSES,
-            mem_limit=MEMORY_BYTES,
-            log_config=docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
-        )
+        cut_off: dict[str, Any] = {
+            "network_mode": "default" if network else "none",
+            "read_only": True,
+            "tmpfs": {"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "pids_limit": PROCESSES,
+            "mem_limit": MEMORY_BYTES,
+            "log_config": docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
+        }
+        config = self.api.create_host_config(**{**cut_off, **(host or {})})
         name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
         try:
             with answering("to run a container", f"start it again and run this again; {CLEAN} removes what it left"):

@@ -1,14 +1,19 @@
-"""The commands about images that are built: run one, verify one, clean up."""
+"""The commands about images that are built: run one, verify one, probe a GPU host with one, clean up."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from builder import front
 from builder.project import load
+
+if TYPE_CHECKING:
+    from builder.engine import Engine
+    from builder.observed import Probed
 
 # The docker SDK is imported where it is used: every help does without.
 
@@ -43,7 +48,8 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 @click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
 @front.strict
 @click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
-def verify(tag: str, file: Path | None, strict: bool, tests: bool) -> None:  # noqa: FBT001
+@click.option("--gpu", is_flag=True, help="This machine's GPUs too: the checks of `probe`.")
+def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) -> None:  # noqa: FBT001
     """Run the checks of the image TAG in a container of it.
 
     Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
@@ -58,6 +64,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool) -> None:  # n
     manifest, facts = load(name)
     image_id = engine.image_id(tag) or ""
     verified = verifying.verify(engine, image_id, manifest, facts, tests=tests)
+    probed = _probed(engine, image_id, facts.python.executable) if gpu else None
     report = Report(
         image=name,
         image_id=image_id,
@@ -65,11 +72,78 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool) -> None:  # n
         gpu_targets=verified.gpu_targets,
         pins=verified.pins,
         arguments={},
-        checks=verified.checks,
+        checks=(*verified.checks, *(probed.checks if probed else ())),
     )
     if file:
         write_atomically(file, report.as_file(file))
+    if probed:
+        _tell(probed)
     front.show(report, strict=strict)
+
+
+@click.command()
+@click.argument("image")
+@click.option("--python", default=None, help="The image's Python with torch; without it ours, or else python3.")
+@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: all that was seen, and what it means.")
+@front.strict
+def probe(image: str, python: str | None, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
+    r"""See what this machine's GPUs do for IMAGE, any image with a ROCm torch: masks, products, memory, IPC.
+
+    \b
+    0    something was tried, and nothing failed
+    21   something failed; or nothing could be tried; or, with --strict, not everything
+
+    Example: python -m builder probe rocm/primus:v26.4
+    """
+    from builder.errors import Problem, UsageError, VerificationError  # noqa: PLC0415
+    from builder.render import LABEL  # noqa: PLC0415
+    from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
+
+    if file:
+        assert_format(file)
+    engine = front.engine()
+    image_id = engine.image_id(image)
+    if image_id is None:
+        raise UsageError(Problem(f"the engine has no image {image!r}", hint=f"docker pull {image}"))
+    labels = engine.labels(image_id)
+    name = labels.get(f"{LABEL}.image")
+    if name and not python:
+        python = load(name)[1].python.executable
+    probed = _probed(engine, image_id, python or "python3")
+    report = Report(
+        image=name or image,
+        image_id=image_id,
+        tag=None,
+        gpu_targets=probed.targets,
+        pins=labels.get(f"{LABEL}.pins", "unknown"),
+        arguments={},
+        checks=probed.checks,
+    )
+    if file:
+        write_atomically(file, report.as_file(file))
+    if as_json:
+        click.echo(probed.json(), nl=False)
+    else:
+        _tell(probed)
+        click.echo(report.table())
+    counts = [report.count(outcome) for outcome in ("failed", "passed", "could not run")]
+    if counts[0] or not counts[1] or (strict and counts[2]):
+        failed, _, untried = counts
+        what = f"{failed} of {sum(counts)} checks failed" if failed else f"{untried} of {sum(counts)} could not run"
+        raise VerificationError(Problem(f"{what}; {probed.sentence}"))
+
+
+def _probed(engine: Engine, image_id: str, python: str) -> Probed:
+    from builder import devices, probing  # noqa: PLC0415
+
+    return probing.probe(engine, image_id, python, devices.of_host())
+
+
+def _tell(probed: Probed) -> None:
+    if probed.table:
+        click.echo(probed.table + "\n")
+    click.echo(probed.sentence + "\n")
 
 
 @click.command()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder import terminal
+from builder.devices import host_options
 from builder.errors import EngineError, EngineGoneError, Problem, UsageError
 from builder.schema import did_you_mean
 from builder.terminal import Session
@@ -37,12 +38,8 @@ def session(image: str, command: Sequence[str], binds: Sequence[str], devices: D
     """The image with what training needs of its host; a shell where no command is given."""
     host = {
         "network_mode": "host",
-        "ipc_mode": "host",  # /dev/shm is then the host's whole one; a container's own has 64 MB
-        "cap_add": ["SYS_PTRACE"],  # with the next line: what ROCm's debuggers and IPC by file descriptor need
-        "security_opt": ["seccomp=unconfined"],
+        **host_options(devices),
         "ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in LIMITS.items()],
-        "devices": list(devices.paths),
-        "group_add": [str(group) for group in devices.groups],
         "binds": list(binds),
     }
     return Session(image=image, command=tuple(command) or ("bash",), environment={}, host=host)

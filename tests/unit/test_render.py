@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from manifests import EVERY, GOOD, IMAGES, REAL, ROOT, changed, facts_of, rendered
 
-from builder import dockerfile, manifest, render
+from builder import dockerfile, manifest, probing, render
 from builder.errors import RenderError
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 LONGEST_RECIPE = 300
 # docs/decisions/004-how-long-the-file-may-be.md explains it.
 LONGEST_FILE = 2_600
-PROGRAMS = sorted(path.name for path in (ROOT / "builder/inside").glob("[a-z]*.py"))
+# Some are brought to an image, and stand in none.
+BROUGHT = {"base.py", *probing.PROGRAMS}
+PROGRAMS = sorted({path.name for path in (ROOT / "builder/inside").glob("[a-z]*.py")} - BROUGHT)
 SPELLING = ROOT / "tests/manifests/good/spelling.yaml"
 
 every_manifest = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
-PROGRAMS.remove("base.py")  # it is brought to a base, and stands in no image
 bounded = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

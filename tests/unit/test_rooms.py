@@ -44,7 +44,7 @@ ROOMS = [
         "verify",
         "build",
     ),
-    *("terminal", "debugging", "devices", "running", "cleaning"),
+    *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
     *(
         "git",

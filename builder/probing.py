@@ -1,0 +1,65 @@
+"""Run the probe in containers of an image, with this machine's GPUs."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, cast
+
+from builder import devices, render, verdict
+from builder.errors import Problem, TimeLimitError, VerificationError
+from builder.observed import SETTINGS
+
+if TYPE_CHECKING:
+    from builder.devices import Devices
+    from builder.engine import Engine
+    from builder.observed import Probed, Seen
+
+FOLDER = "/vime-probe"
+PROGRAMS = ("probe.py", "gpu_trial.py")
+TIME_LIMIT_S = 600
+TIMED_OUT = 124  # the exit code of `timeout`
+
+
+def probe(engine: Engine, image_id: str, python: str, found: Devices) -> Probed:
+    """What the GPUs do in two containers of the image: with the host's IPC namespace, and with one of their own.
+
+    Raises:
+        VerificationError: where the program did not run to its end. What it saw is no error here.
+    """
+    targets = engine.labels(image_id).get(f"{render.LABEL}.gpu_targets", "")
+    seen = {setting: _seen(engine, image_id, python, found, setting, targets) for setting in SETTINGS}
+    return verdict.judge(seen, tuple(filter(None, targets.split(";"))))
+
+
+def _host(found: Devices, setting: str) -> dict[str, Any]:
+    """What the container gets of its host: as `run` gives it, and no more privileges."""
+    given = devices.host_options(found)
+    return {
+        **given,
+        "ipc_mode": setting,
+        "security_opt": ["no-new-privileges", *given["security_opt"]],
+        "mem_limit": 0,  # a ROCm process takes gigabytes before it does anything, and there are many
+    }
+
+
+def _seen(engine: Engine, image_id: str, python: str, found: Devices, setting: str, targets: str) -> Seen:  # noqa: PLR0913, PLR0917 - the facts of one run
+    nonce = secrets.token_hex(16)
+    rest = [] if setting == "host" else ["--only-ipc"]
+    with engine.container(
+        image_id,
+        [python, f"{FOLDER}/probe.py", "--nonce", nonce, "--targets", targets, *rest],
+        files={f"{FOLDER}/{name}": (render.PROGRAMS / name).read_bytes() for name in PROGRAMS},
+        environment={"HOME": "/tmp"},  # noqa: S108 - the container's own tmpfs
+        time_limit_s=TIME_LIMIT_S,
+        host=_host(found, setting),
+    ) as container:
+        exit_code = container.wait()
+        output = container.output()
+    for line in output.splitlines():
+        if line.startswith(nonce):
+            return cast("Seen", json.loads(line.removeprefix(nonce)))
+    tail = "\n".join(output.splitlines()[-20:]) or None
+    if exit_code == TIMED_OUT:
+        raise TimeLimitError(Problem(f"the probe reached its time limit of {TIME_LIMIT_S} s", hint=tail))
+    raise VerificationError(Problem(f"the probe did not run: exit code {exit_code} and no result", hint=tail))

@@ -1,0 +1,5 @@
+import simulated
+
+if simulated.HOST.get("no_amdsmi"):
+    raise ModuleNotFoundError("No module named 'amdsmi'", name="amdsmi")
+simulated.order.append("amdsmi")
