@@ -33,7 +33,7 @@ ROOMS = [
     ),
     *("terminal", "debugging", "devices", "running", "cleaning"),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
-    *("git", "patches", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
+    *("git", "patches", "uv", "resolve", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
@@ -41,7 +41,7 @@ FRONT = {"front", "build_commands", "image_commands", "pin_commands", "cli"}
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"git", "rootfs"},
+    "subprocess": {"git", "rootfs", "uv"},
     "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
