@@ -82,13 +82,11 @@ def answer(asking: Asking, lines: Sequence[str], constraints: Sequence[str], *op
         rows = [line.partition("==") for line in plan.read_text(encoding="utf-8").split()]
         return Answer(versions={name: version for name, _, version in rows}, requires=_edges(done.stderr))
     said = re.sub(r"://[^/\s]*@", "://", done.stderr)
-    reasons = (
-        said.rpartition("No solution found when resolving dependencies:")[2] if "No solution found" in said else ""
-    )
+    reasons = re.sub(r"\s+", " ", said.partition("No solution found when resolving dependencies")[2])
     if not reasons or re.search(UNASKED, reasons):
         own = [line.strip() for line in said.splitlines() if not re.match(r"(?:DEBUG|TRACE|INFO|WARN) ", line)]
         raise NotAskedError("\n".join(own[-TAIL:]) or f"uv ended with exit code {done.returncode}")
-    return Answer(reasons=re.sub(r"\s+", " ", reasons).removeprefix(" ╰─▶ ").strip())
+    return Answer(reasons=re.sub(r"^\W*(?:cause: )?", "", reasons).strip())
 
 
 def _command(asking: Asking) -> list[str]:

@@ -33,7 +33,18 @@ ROOMS = [
     ),
     *("terminal", "debugging", "devices", "running", "cleaning"),
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
-    *("git", "patches", "uv", "resolve", "preflight", "bump", "build_commands", "image_commands", "pin_commands", "cli"),
+    *(
+        "git",
+        "patches",
+        "uv",
+        "resolve",
+        "preflight",
+        "bump",
+        "build_commands",
+        "image_commands",
+        "pin_commands",
+        "cli",
+    ),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
