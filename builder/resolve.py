@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
+from packaging.version import VERSION_PATTERN
 from pip._vendor.packaging.requirements import Requirement
 
 from builder import lists, uv, wheelhouse
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["NotAskedError", "Plan", "Planned", "Refusal", "plan"]
 
 TIME_LIMIT_S = 120
+VERSION = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)  # a tag may be none
 # The C library decides which wheels fit (PEP 600).
 GLIBC = {"debian 12": "2_36", "debian 13": "2_41", "ubuntu 22.04": "2_35", "ubuntu 24.04": "2_39"}
 
@@ -135,11 +137,17 @@ def _base(manifest: Manifest, facts: Facts) -> dict[str, str]:
     return {str(name): version for name, version in there.items() if name not in gone}
 
 
+def _before(manifest: Manifest, source: Source) -> list[Source]:
+    """The sources whose sets are installed before that of `source`."""
+    every = [*manifest.installed_by("wheel"), *manifest.installed_by("editable")]
+    return every[: every.index(source)]
+
+
 def _built(manifest: Manifest, source: Source) -> dict[str, str]:
     """The sources that are installed before the set of `source`, where a tag tells their versions."""
-    every = list(manifest.sources.values())
-    earlier = [*manifest.installed_by("wheel"), *every[: every.index(source)]]
-    return {str(canonicalize_name(one.distribution)): one.public_version for one in earlier if one.public_version}
+    earlier = [*manifest.installed_by("wheel"), *_before(manifest, source)]  # wheels are built before any set
+    versions = {str(canonicalize_name(one.distribution)): one.public_version or "" for one in earlier}
+    return {name: version for name, version in versions.items() if VERSION.fullmatch(version)}
 
 
 def _write_policy(manifest: Manifest, facts: Facts, source: Source, root: Path) -> None:
@@ -159,9 +167,7 @@ def _assumed(manifest: Manifest, facts: Facts, source: Source, so_far: Sequence[
     yield "what these require is there, and each has a RECORD: neither is among the facts"
     if facts.system not in GLIBC:
         yield f"the C library of {facts.system!r} is not known: wheels are chosen for uv's own idea of a Linux"
-    names = list(manifest.sources)
-    earlier = [manifest.sources[name] for name in names[: names.index(source.name)]]
-    if len([one for one in earlier if one.requirements]) > len(so_far):
+    if len([one for one in _before(manifest, source) if one.requirements]) > len(so_far):
         yield "a set that is installed before this one has no plan: this one is planned as if it were not"
 
 
@@ -172,11 +178,13 @@ class Foresight(judge.Judge):
         super().__init__(root, step, asking.scratch)
         self.facts = facts
         self.asking = replace(asking, pip=self.environment)
+        self.builds = [str(canonicalize_name(name)) for name in self.policy["source_builds"]]
         self.known: list[Item] = []  # what is there or planned, by uv's last answer
 
     def judged(self) -> Plan:
         """The plan of the step's overrides and of the rest, as far as there is one; every refusal."""
         notes = [f"{key} of this machine's pip is not used, as in the image" for key in dict.fromkeys(self.unheard)]
+        notes += [f"{name} is built from its source archive in the image: not planned here" for name in self.builds]
         try:
             overrides, rest = self.lines()
         except judge.Fault as fault:
@@ -216,7 +224,8 @@ class Foresight(judge.Judge):
         exact, rest = [], []
         for need, place in asked:
             name = judge.name_of(need)
-            if need.marker and not need.marker.evaluate(_markers(self.facts)):
+            elsewhere = need.marker and not need.marker.evaluate(_markers(self.facts))
+            if elsewhere or name in self.builds:
                 continue
             need.marker = None
             if name in overrides:

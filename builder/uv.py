@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TAIL = 12  # lines of uv's own message that are shown
 # What uv says where it was kept from asking: then a missing distribution means nothing.
-UNASKED = r"could not be queried|network (?:connectivity )?(?:was|is) disabled"
+UNASKED = r"could not be queried|An index \(.*\) returned a |network was disabled"
 # Its plan names who asks, not what for: that is in its log only.
 EDGE = re.compile(
     r"^DEBUG Adding transitive dependency for (?P<name>\S+)==(?P<version>\S+): "

@@ -29,7 +29,7 @@ TORCH = FACTS.distributions["torch"]
 LIST = "vllm/requirements/rocm.txt"
 ADDED = ("joblib 1.5.0", "pandas 2.3.0", "scipy 1.17.1", "sentencepiece 0.2.1")  # by the manifest
 INDEX = (
-    *(Wheel(*text.split()) for text in ADDED),
+    *(Wheel(name, version) for name, _, version in (text.partition(" ") for text in ADDED)),
     Wheel("clean", "1.0", ("helper>=1", "torch>=2.0", "ghost; extra == 'all'")),
     Wheel("clean", "2.0", ("helper>=1", "nosuchthing")),
     Wheel("helper", "1.5"),
