@@ -145,6 +145,8 @@ def test_a_clean_set_passes_and_says_who_asks(world: World) -> None:
 
 def test_what_the_base_has_stays_while_it_fits(world: World) -> None:
     assert world.planned("torch>=2.12.0\ndatasets\ntriton\nrocm\n") == {}
+    unsealed = ("  rocm:\n    reason: ROCm itself is installed by pip in this base\n", "")
+    assert world.planned("rocm\n", unsealed) == {}, "although it is a pre-release, and the index has a release"
     assert world.planned("transformers>=5\n") == {"transformers": "5.12.0", "helper": "1.5"}
 
 
