@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,13 +94,11 @@ def _command(asking: Asking) -> list[str]:
         place for place in links if "://" in place or Path(place).is_dir()
     ]  # pip passes over one that is not there
     flags = ["--no-index"] * ("PIP_NO_INDEX" in asking.pip) + ["--offline"] * asking.offline
-    early = [name for name, version in asking.there.items() if Version(version).is_prerelease]
     return [
         *(sys.executable, "-m", "uv", "pip", "compile", "--no-config", "--verbose", "--color=never"),
         *(f"--cache-dir={asking.cache}", f"--python={sys.executable}", "--no-python-downloads"),
         *(f"--python-version={asking.python}", f"--python-platform={asking.platform}"),
         *("--only-binary=:all:", "--no-header", "--no-annotate"),
-        *(f"--prerelease-package={name}=allow" for name in early),
         *(f"--find-links={place}" for place in links),
         *flags,
     ]
