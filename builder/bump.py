@@ -78,7 +78,7 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
     content = rewritten(manifest, {change.key: change.after for change in changes})
     after = manifests.parse(content, manifest.path)
     text = render.render(after, facts)
-    return Bump(after, changes, content, text, preflight.run(after, root, offline=offline))
+    return Bump(after, changes, content, text, preflight.run(after, facts, root, offline=offline))
 
 
 def assert_all_hold(bumps: Sequence[Bump]) -> None:

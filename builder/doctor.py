@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder import devices, preflight, registry
+from builder import devices, registry
 from builder.engine import Engine
 from builder.errors import BuilderError, EngineAbsentError, EngineError, RegistryError
 from builder.manifest import UNKNOWN
-from builder.preflight import Fault, Probe, Untried
+from builder.probes import Fault, Probe, Untried, answers
 from builder.report import Report
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def run(machine: Machine, bases: Sequence[Base]) -> Report:
         gpu_targets=tuple(targets),
         pins="as manifest",
         arguments={},
-        checks=preflight.answers(probes),
+        checks=answers(probes),
         seconds=time.monotonic() - started,
     )
 

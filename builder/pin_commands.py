@@ -46,7 +46,7 @@ def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict
     manifest, facts = load(name)
     with contextlib.closing(asking.Machine()) as machine:
         base = asking.of_builds(machine, [(manifest, facts)], offline=offline)
-        report = proving.run(manifest, ROOT, offline=offline, more=base)
+        report = proving.run(manifest, facts, ROOT, offline=offline, more=base)
     if file:
         write_atomically(file, report.as_file(file))
     _show(report, as_json=as_json, strict=strict)
@@ -63,17 +63,18 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
     import tempfile  # noqa: PLC0415
 
     from builder import preflight as proving  # noqa: PLC0415
+    from builder import probes  # noqa: PLC0415
     from builder.patches import REMEDIES  # noqa: PLC0415
 
     manifest, _ = load(name)
     faults: list[Problem] = []
     with tempfile.TemporaryDirectory(prefix="patches-") as scratch:
-        trees = proving.Trees(manifest, ROOT / ".cache", Path(scratch), offline)
+        trees = probes.Trees(manifest, ROOT / ".cache", Path(scratch), offline)
         patched = [source for source in manifest.sources.values() if source.patches]
         try:
             found = [(source, *one) for source in patched for one in proving.verdicts_of(manifest, ROOT, source, trees)]
-        except (proving.Untried, proving.Fault) as reason:
-            hint = reason.hint if isinstance(reason, proving.Fault) else None
+        except (probes.Untried, probes.Fault) as reason:
+            hint = reason.hint if isinstance(reason, probes.Fault) else None
             raise PreflightError(Problem(str(reason), manifest.where("sources"), hint)) from reason
     for source, patch, verdict in found:
         click.echo(f"{source.name}  {patch.path}  {verdict.kind}{f': {verdict.detail}' if verdict.detail else ''}")

@@ -1,108 +1,31 @@
-"""Prove the pins before anything is built: references, patches, API window. No engine, no base image, no compile."""
+"""Prove the pins before anything is built: references, patches, API window, plans. No engine, no base, no compile."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import git, patches
+from builder import git, patches, planning
 from builder.git import GitError
 from builder.inside import imports
 from builder.manifest import UNKNOWN
-from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome, Report
+from builder.probes import Fault, Probe, Trees, Untried, answers, told
+from builder.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
+    from builder.facts import Facts
     from builder.manifest import Manifest, Patch, Source
 
 # Where a repository may keep its packages.
 ROOTS = (".", "src", "python")
 
 
-class Untried(Exception):  # noqa: N818 (an outcome, not an error)
-    """A probe could not run."""
-
-
-class Fault(Exception):  # noqa: N818 (an outcome, not an error)
-    """A probe has found one.
-
-    Args:
-        detail: what it is.
-        hint: what to change.
-    """
-
-    def __init__(self, detail: str, hint: str) -> None:
-        super().__init__(detail)
-        self.hint = hint
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One question; its answer is what passed, or an exception."""
-
-    name: str
-    kind: str
-    ask: Callable[[], tuple[str, tuple[str, ...]]]  # the detail, and notes
-
-
-@dataclass
-class Trees:
-    """The pinned trees of a manifest's sources, each fetched once, when somebody first asks."""
-
-    manifest: Manifest
-    cache: Path
-    scratch: Path
-    offline: bool
-    _locks: dict[str, threading.Lock] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._locks = {name: threading.Lock() for name in self.manifest.sources}
-
-    def of(self, source: Source) -> Path:
-        """A tree that nobody changes.
-
-        Raises:
-            Untried: where the commit is not known, or the host does not answer.
-            Fault: where the repository does not have it.
-        """
-        tree = self.scratch / source.name
-        with self._locks[source.name]:
-            if not tree.is_dir():
-                self._write(source, tree)
-        return tree
-
-    def patched(self, source: Source, name: str) -> Path:
-        """A tree of one's own, as the pins have it."""
-        tree = self.scratch / name
-        self._write(source, tree)
-        return tree
-
-    def _write(self, source: Source, tree: Path) -> None:
-        if source.commit == UNKNOWN:
-            raise Untried(f"sources.{source.name}.commit is unknown")
-        try:
-            with git.repository(self.cache, source.repository) as folder:
-                git.fetch(folder, source.repository, source.commit, source.tag, offline=self.offline)
-                git.check_out(folder, source.commit, tree)
-        except GitError as error:
-            raise told(source, error) from error
-
-
-def told(source: Source, error: GitError) -> Untried | Fault:
-    """A repository's refusal: what nobody could ask is not what somebody has denied."""
-    if error.why == "unreachable" or "--offline" in error.said:
-        return Untried(f"{source.repository}: {error}")
-    return Fault(f"{source.repository}: {error}", f"sources.{source.name}: {error.hint}")
-
-
-def run(manifest: Manifest, root: Path, *, offline: bool = False, more: Iterable[Probe] = ()) -> Report:
+def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, more: Iterable[Probe] = ()) -> Report:
     """Every probe of a manifest, side by side; all answers, not only the first that is bad.
 
     Args:
@@ -117,6 +40,7 @@ def run(manifest: Manifest, root: Path, *, offline: bool = False, more: Iterable
             *_references(manifest, offline=offline),
             *_patches(manifest, root, trees),
             *_windows(manifest, trees),
+            *planning.probes(planning.Plans(manifest, facts, root / ".cache" / "uv", trees)),
             *more,
         ]
         checks = answers(probes)
@@ -129,29 +53,6 @@ def run(manifest: Manifest, root: Path, *, offline: bool = False, more: Iterable
         arguments={},
         checks=checks,
         seconds=time.monotonic() - started,
-    )
-
-
-def answers(probes: Sequence[Probe]) -> tuple[Check, ...]:
-    """What each probe came to; they are asked side by side."""
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        return tuple(pool.map(_answered, probes))
-
-
-def _answered(probe: Probe) -> Check:
-    started = time.monotonic()
-    outcome: Outcome = PASSED
-    detail, hint = "", ""
-    notes: tuple[str, ...] = ()
-    try:
-        detail, notes = probe.ask()
-    except Untried as reason:
-        outcome, detail = COULD_NOT_RUN, str(reason)
-    except Fault as fault:
-        outcome, detail, hint = FAILED, str(fault), fault.hint
-    seconds = time.monotonic() - started
-    return Check(
-        name=probe.name, kind=probe.kind, outcome=outcome, detail=detail, hint=hint, seconds=seconds, notes=notes
     )
 
 

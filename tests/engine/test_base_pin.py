@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 from registries import free_port, registry
-from test_preflight import World, world
+from test_preflight import World, packages, world
 
 from builder import buildkit, manifest
 from builder.engine import Engine
 from builder.errors import BaseImageError, DriftError, EngineAbsentError, PreflightError, RegistryError, UsageError
 from builder.trace import Event
 
-__all__ = ["world"]  # a fixture of another file
+__all__ = ["packages", "world"]  # fixtures of another file
 ROOT = Path(__file__).parents[2]
 NAME = "rocm7.14"
 MANIFEST = manifest.load(ROOT / "images" / f"{NAME}.yaml")

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from manifests import REAL, ROOT
-from test_preflight import MANIFEST, World, world
+from test_preflight import MANIFEST, World, packages, world
 
 from builder import bump, facts, manifest
 from builder.errors import DriftError, PreflightError, UsageError
 
-__all__ = ["world"]  # a fixture of another file
+__all__ = ["packages", "world"]  # fixtures of another file
 FACTS = facts.of(MANIFEST, ROOT)
 NAME = REAL.stem
 DOCKERFILE = MANIFEST.dockerfile
@@ -85,7 +85,7 @@ def test_a_bump_across_a_move_is_refused_with_the_new_place_and_writes_nothing(w
     done = command(project, "bump", NAME, "vllm=v0.30.0")
     assert done.returncode == PreflightError.exit_code
     assert "it is now in vllm.engine.elsewhere" in done.stdout
-    assert "error: 1 of 8 probes failed: nothing is written" in done.stderr
+    assert "error: 1 of 10 probes failed: nothing is written" in done.stderr
     assert files(project) == before
     done = command(project, "bump", NAME, "vllm=v0.30.0", "--keep-going")
     assert done.returncode == PreflightError.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 from manifests import REAL, ROOT, changed
 from world import Repository, repository, settings
 
-from builder import git, manifest, preflight
+from builder import facts, git, manifest, preflight, standin, wheelhouse
 from builder.manifest import Manifest
 from builder.report import Check, Report
 
 STANDINS = ROOT / "standins" / "sources"
 MANIFEST = manifest.load(REAL)
+FACTS = facts.of(MANIFEST, ROOT)
+PLAN = "{}'s requirements have a plan that leaves the base alone"
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,25 @@ class World:
         return changed(REAL, *((MANIFEST.sources[name].commit, commit) for name, commit in pins.items()), *edits)
 
     def run(self, written: Manifest | None = None, *, offline: bool = False) -> Report:
-        return preflight.run(written or self.manifest(), self.root, offline=offline)
+        return preflight.run(written or self.manifest(), FACTS, self.root, offline=offline)
 
     def faults(self, written: Manifest | None = None) -> dict[str, Check]:
         return {check.name: check for check in self.run(written).checks if check.outcome == "failed"}
 
 
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with what the stand-in base's has."""
+    folder = tmp_path_factory.mktemp("index")
+    (folder / "files").mkdir()
+    for wheel in standin._index(MANIFEST, FACTS, standin.STANDINS):  # noqa: SLF001 (the index of every rehearsal)
+        wheel.write(folder / "files")
+    wheelhouse.write_index(folder)
+    return folder
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     repositories, commits = {}, {}
     for name, source in MANIFEST.sources.items():
         repositories[name] = repository(tmp_path / "origins" / name)
@@ -48,6 +62,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "gitconfig")))
     monkeypatch.setattr(git, "PAUSE_S", 0)
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"{packages.as_uri()}/simple")
     shutil.copytree(ROOT / "images/patches", tmp_path / "project/images/patches")
     return World(tmp_path / "project", repositories, commits)
 
@@ -56,7 +74,7 @@ def test_pins_that_hold_pass_every_probe(world: World) -> None:
     report = world.run()
     assert [check.detail for check in report.checks if check.outcome != "passed"] == []
     assert report.passed_strictly
-    assert {check.kind for check in report.checks} == {"reference", "patches", "api_window"}
+    assert {check.kind for check in report.checks} == {"reference", "patches", "api_window", "plan"}
 
 
 def test_the_cache_is_enough_offline_and_says_what_it_could_not_ask(world: World) -> None:
@@ -93,6 +111,7 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
         "the patches of vime apply, in their order",
         "vllm has every name that vime imports from it",
         "megatron has every name that vime imports from it",
+        PLAN.format("vime"),
     }
     assert all("no commit" in fault.detail for fault in faults.values())
 
@@ -149,3 +168,44 @@ def test_what_is_unknown_could_not_be_proved(world: World) -> None:
     report = world.run(world.manifest((world.commits["torch_memory_saver"], "unknown")))
     untried = {check.name: check.detail for check in report.checks if check.outcome == "could not run"}
     assert untried == {"torch_memory_saver's commit is what is pinned": "sources.torch_memory_saver.commit is unknown"}
+
+
+# What pip would install
+
+
+def with_line(world: World, name: str, line: str) -> Manifest:
+    """The manifest with a commit whose requirement file asks for one thing more."""
+    source = MANIFEST.sources[name]
+    assert source.requirements
+    repository = world.repositories[name]
+    text = (repository.folder / source.requirements.file).read_text()
+    return world.manifest(**{name: repository.commit({source.requirements.file: f"{text}\n{line}\n"}, tag=source.tag)})
+
+
+def test_a_set_that_wants_another_torch_is_refused_with_who_asks_and_what_to_change(world: World) -> None:
+    (fault,) = world.faults(with_line(world, "vllm", "torch>=2.13")).values()
+    assert fault.name == PLAN.format("vllm")
+    assert "requirements/rocm.txt" in fault.detail
+    assert " asks for torch>=2.13" in fault.detail
+    assert f"the base has torch {FACTS.distributions['torch']}" in fault.detail
+    assert fault.hint == "change sources.vllm.requirements"
+
+
+def test_every_set_that_has_no_plan_is_told(world: World) -> None:
+    pins = {name: with_line(world, name, "nosuchthing").sources[name].commit for name in ("vllm", "vime")}
+    faults = world.faults(world.manifest(**pins))
+    assert set(faults) == {PLAN.format("vllm"), PLAN.format("vime")}
+    assert all("nosuchthing" in fault.detail for fault in faults.values())
+
+
+def test_what_was_assumed_of_the_base_is_said(world: World) -> None:
+    (check,) = [check for check in world.run().checks if check.name == PLAN.format("vime")]
+    assert "the base has the" in check.notes[0]
+
+
+def test_an_index_that_does_not_answer_is_no_verdict(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    report = world.run()
+    assert {check.outcome for check in report.checks if check.kind == "plan"} == {"could not run"}
+    assert {check.outcome for check in report.checks if check.kind != "plan"} == {"passed"}

@@ -49,6 +49,10 @@ ROOMS = [
     *(
         "git",
         "patches",
+        "uv",
+        "resolve",
+        "probes",
+        "planning",
         "preflight",
         "bump",
         "base_pin",
@@ -66,7 +70,7 @@ FRONT = {"front", "base_commands", "build_commands", "image_commands", "pin_comm
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"git", "rootfs"},
+    "subprocess": {"git", "rootfs", "uv"},
     "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
