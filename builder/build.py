@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import time
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from builder import buildkit, registry, render, steps, verify
+from builder import buildkit, dockerfile, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
 from builder.project import kept
@@ -57,6 +58,15 @@ class Order:
         return steps.run_anew(render.render(self.manifest, self.facts), self.anew)
 
     @property
+    def fixed_tag(self) -> str | None:
+        """The tag that stays with what goes into the image; None where that is not what the manifest says."""
+        if self.arguments or self.overrides:
+            return None
+        instructions = [instruction.inputs for instruction in dockerfile.parse(self.dockerfile)]
+        inputs = json.dumps([instructions, self.build_arguments], sort_keys=True)
+        return f"{self.tag}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
+
+    @property
     def labels(self) -> dict[str, str]:
         """Labels that the file itself cannot know."""
         return {f"{render.LABEL}.pins": "overridden"} if self.overrides else {}
@@ -98,7 +108,7 @@ def have_base(engine: Engine, manifest: Manifest, watch: Callable[[Event], None]
 
 
 def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report:
-    """Build and verify; the tag is given when every check that could run has passed.
+    """Build and verify; the tags are given when every check that could run has passed.
 
     Raises:
         BuildFailedError: where a step failed.
@@ -125,7 +135,19 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
     if not (report.passed_strictly if order.strict else report.passed):
         return report
     engine.tag(built.image_id, order.tag)
-    return report.with_tag(order.tag)
+    return report.with_tags(order.tag, _fixed(engine, built.image_id, order.fixed_tag, watch))
+
+
+def _fixed(engine: Engine, image_id: str, tag: str | None, watch: Callable[[Event], None]) -> str | None:
+    """Give the fixed tag, unless it is another image's already: whoever named that one by it means that one."""
+    if tag is None:
+        return None
+    found = engine.image_id(tag)
+    if found not in {None, image_id}:
+        watch(Event("", f"{tag} stays with {found}, made of the same inputs; to move it: docker rmi {tag}"))
+        return None
+    engine.tag(image_id, tag)
+    return tag
 
 
 def make_before(engine: Engine, order: Order, step: str, watch: Callable[[Event], None]) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.dockerfile import Instruction
     from builder.facts import Facts
     from builder.manifest import Manifest, Source
     from builder.report import Report
@@ -175,10 +174,6 @@ def summary(before: Manifest, bump: Bump, old: str) -> str:
 def rebuilt(old: str, new: str) -> list[str]:
     """The steps that run again: the first whose inputs differ, and all behind it."""
     before, after = map(dockerfile.parse, (old, new))
-    pairs = zip(map(_inputs, before), map(_inputs, after), strict=False)
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    pairs = zip(before, after, strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0].inputs == pair[1].inputs, pairs))
     return [step.name for step in after[same:] if step.keyword == "RUN"]
-
-
-def _inputs(instruction: Instruction) -> tuple[str, str, list[tuple[str, ...]]]:
-    return instruction.keyword, instruction.text, [heredoc.body for heredoc in instruction.heredocs]

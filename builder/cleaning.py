@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from builder.engine import Engine
 
 DEBUG = f"{LABEL}.debug"  # of an image that is cut off before a step
-_REHEARSED = re.compile(r"vime:[a-z0-9.-]+-rehearsal")
+_REHEARSED = re.compile(r"vime:[a-z0-9._-]+-rehearsal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class Instruction:
         """The step's name: its heredoc's delimiter, else its text."""
         return self.heredocs[0].delimiter if self.heredocs else f"{self.keyword} {self.text}"
 
+    @property
+    def inputs(self) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
+        """What the builder sees of it; where it stands, and the comments around it, are not among that."""
+        return self.keyword, self.text, tuple(heredoc.body for heredoc in self.heredocs)
+
     def uses(self, variable: str) -> bool:
         texts = [self.text, *("\n".join(heredoc.body) for heredoc in self.heredocs if self.keyword == "RUN")]
         return any(variable in _VARIABLE.findall(text) for text in texts)

@@ -53,6 +53,8 @@ def show(report: Report, *, as_json: bool = False, strict: bool = False) -> None
     print_report(report, as_json=as_json)
     if report.tag and not as_json:
         click.echo(f"\n{report.tag}  {report.image_id}")
+        if report.fixed_tag:
+            click.echo(report.fixed_tag)
     if not report.passed:
         failed = report.count("failed")
         raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))

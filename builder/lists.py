@@ -71,6 +71,12 @@ def policy(manifest: Manifest) -> Entry:
     }
 
 
+def content(manifest: Manifest) -> Entry:
+    """The manifest as the image carries it: what is written there of the image, not of the machine that builds it."""
+    written = manifest.model_dump(mode="json", exclude={"needs"}, exclude_defaults=True)
+    return {"schema": SCHEMA, "image": manifest.name, **written}
+
+
 def _waived(manifest: Manifest, name: str) -> dict[str, str]:
     """What an override may lack, with the manifest's key."""
     return {

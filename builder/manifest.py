@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = v.UNKNOWN
 PINS = ("repository", "tag", "commit")  # of a source
+Need = Literal["disk_gb", "memory_gb", "minutes"]  # of the machine that builds one target
 AtLeastOne = annotated_types.MinLen(1)
 # Options of a base's pip configuration that are refused where a sealed name could be resolved, unless listed.
 PipOption = Literal["extra-index-url", "force-reinstall", "ignore-installed"]
@@ -153,6 +154,7 @@ class Manifest(schema.Written):
     summary: v.Text
     base: Base
     gpu_targets: Annotated[tuple[v.GpuTarget, ...], AtLeastOne]
+    needs: Mapping[Need, v.Count] = pydantic.Field(default_factory=dict)
     sealed: Annotated[Mapping[v.DistributionGlob, Chosen], AtLeastOne]
     forbidden: Mapping[v.DistributionGlob, Reasoned] = pydantic.Field(default_factory=dict)
     constraints: Mapping[v.Distribution, Constraint] = pydantic.Field(default_factory=dict)
@@ -196,7 +198,7 @@ class Manifest(schema.Written):
 
     def tag(self, targets: Sequence[str]) -> str:
         """The moving tag of the image built for `targets`."""
-        return f"vime:{self.name}-{'-'.join(targets)}"
+        return f"vime:{v.in_tag(self.name)}-{'-'.join(targets)}"
 
     def installed_by(self, recipe: str) -> list[Source]:
         """The sources with that recipe, in the order of the file."""
@@ -291,8 +293,8 @@ def _read(document: Document) -> Manifest:
 
 def _rules(document: Document) -> list[Problem]:
     found = list(consistency.problems(document))
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.]*", document.path.stem, re.ASCII):
-        hint = "lower-case letters, digits and dots: it is part of the image's tag"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+]*", document.path.stem, re.ASCII):
+        hint = "letters, digits, dots and +: it is part of the image's tag"
         message = f"file name {document.path.stem!r} is no name of an image"
         found.append(Problem(message, Location(document.path, 1), hint))
     return found

@@ -38,7 +38,7 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
     """
     try:
         template = _environment(templates).get_template("Dockerfile.j2")
-        text = template.render(_names(manifest, facts))
+        text = template.render(_names(manifest, facts), templates_digest=_digest(_without_comments(templates)))
     except jinja2.TemplateError as error:
         raise RenderError(Problem(str(error), _place_in_template(error))) from error
     broken = dockerfile.problems(text, Path(f"Dockerfile.{manifest.name}"), facts.variables)
@@ -48,7 +48,8 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
 
 
 def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
-    """Everything that a template may name."""
+    """Everything that a template may name, but for what is said of the templates themselves."""
+    content = lists.text(lists.content(manifest))
     dropped = {name: facts.env[name] for name in manifest.dropped_env if name in facts.env}
     return {
         "image": manifest,
@@ -70,8 +71,22 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "policy": lists.text(lists.policy(manifest)),
         "checks": lists.text(checklist.wanted(manifest, facts)),
         "dropped": _dropping(dropped) if dropped else "",
+        "manifest_json": content,
+        "manifest_digest": _digest(content),
         "program": lambda name: (PROGRAMS / name).read_text(encoding="utf-8"),
     }
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@cache
+def _without_comments(templates: Path) -> str:
+    """A set of templates as one text; a comment in one, or for the generated file, is no part of what they say."""
+    paths = sorted(templates.rglob("*.j2"))
+    whole = "".join(f"{path.relative_to(templates)}\n{path.read_text(encoding='utf-8')}" for path in paths)
+    return re.sub(r"\{#.*?#\}|^# [^\n]*", "", whole, flags=re.DOTALL | re.MULTILINE)
 
 
 def _patch_text(manifest: Manifest, patch: Patch) -> str:

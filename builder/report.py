@@ -57,6 +57,7 @@ class Report:
     checks: tuple[Check, ...]
     steps: tuple[Step, ...] = ()
     seconds: float = 0.0
+    fixed_tag: str | None = None  # beside `tag`, where the pins are the manifest's
 
     def count(self, outcome: Outcome) -> int:
         return sum(check.outcome == outcome for check in self.checks)
@@ -71,8 +72,8 @@ class Report:
         """Nothing failed, and nothing was left untried."""
         return self.passed and not self.count(COULD_NOT_RUN)
 
-    def with_tag(self, tag: str) -> Report:
-        return replace(self, tag=tag)
+    def with_tags(self, tag: str, fixed_tag: str | None) -> Report:
+        return replace(self, tag=tag, fixed_tag=fixed_tag)
 
     @property
     def headline(self) -> str:

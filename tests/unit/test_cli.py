@@ -136,6 +136,16 @@ def test_every_image_is_checked_though_one_has_failed(project: Project) -> None:
     assert "dockerfiles/Dockerfile.last is missing" in done.stderr
 
 
+def test_two_images_that_would_have_the_same_tags_are_refused(project: Project) -> None:
+    other = project.root / f"images/{NAME.upper()}.yaml"
+    shutil.copy(project.root / f"images/{NAME}.yaml", other)
+    told = project.refusal(errors.ManifestError, "check", NAME)
+    assert told == (
+        f"images/{NAME}.yaml:1:1: error: '{NAME}' and '{NAME.upper()}' would have the same tags, vime:{NAME}-...\n"
+        "    hint: rename one of them\n"
+    )
+
+
 def test_what_nobody_has_established_is_listed_and_is_no_fault(project: Project) -> None:
     commit = manifest.load(REAL).sources["vllm"].commit
     project.edit(f"images/{NAME}.yaml", commit, "unknown")
