@@ -14,11 +14,11 @@ MAKEFLAGS += --no-builtin-rules
 
 .PHONY: rehearse
 rehearse: engine ## build and verify the image's Dockerfile on a small stand-in base
-	@$(RUN) rehearse $(IMAGE)
+	@$(RUN) rehearse $(IMAGE) $(ARGS)
 
 .PHONY: image
 image: engine ## build, verify and tag the image on its real base
-	@$(RUN) image $(IMAGE)
+	@$(RUN) image $(IMAGE) $(ARGS)
 
 .PHONY: verify
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)

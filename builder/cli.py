@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from builder import base_commands, build_commands, image_commands, pin_commands
+from builder import base_commands, build_commands, image_commands, matrix_commands, pin_commands
 from builder import manifest as manifests
 from builder import render as rendering
 from builder.errors import BuilderError
@@ -69,7 +69,7 @@ def render(images: tuple[str, ...], only_check: bool) -> None:  # noqa: FBT001 -
 
 for _command in (
     *(build_commands.rehearse, build_commands.image, build_commands.debug),
-    *(base_commands.facts, base_commands.doctor),
+    *(base_commands.facts, base_commands.doctor, matrix_commands.matrix),
     *(pin_commands.preflight, pin_commands.patches, pin_commands.bump),
     *(image_commands.run, image_commands.verify, image_commands.probe),
     *(image_commands.clean, image_commands.show_engine),

@@ -83,10 +83,11 @@ def _digest(text: str) -> str:
 
 @cache
 def _without_comments(templates: Path) -> str:
-    """A set of templates as one text; a comment in one, or for the generated file, is no part of what they say."""
+    """A set of templates as one text; comments, for their readers or the generated file's, are no part of it."""
     paths = sorted(templates.rglob("*.j2"))
     whole = "".join(f"{path.relative_to(templates)}\n{path.read_text(encoding='utf-8')}" for path in paths)
-    return re.sub(r"\{#.*?#\}|^# [^\n]*", "", whole, flags=re.DOTALL | re.MULTILINE)
+    lines = re.sub(r"\{#.*?#\}", "", whole, flags=re.DOTALL).splitlines()
+    return "\n".join(line for line in lines if line.strip() and not line.startswith("# "))
 
 
 def _patch_text(manifest: Manifest, patch: Patch) -> str:

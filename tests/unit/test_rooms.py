@@ -57,7 +57,9 @@ ROOMS = [
         "bump",
         "base_pin",
         "doctor",
+        "matrix",
         "base_commands",
+        "matrix_commands",
         "build_commands",
         "image_commands",
         "pin_commands",
@@ -66,7 +68,7 @@ ROOMS = [
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
-FRONT = {"front", "base_commands", "build_commands", "image_commands", "pin_commands", "cli"}
+FRONT = {"front", "base_commands", "build_commands", "image_commands", "matrix_commands", "pin_commands", "cli"}
 
 # Who may import what nobody else does.
 ALONE = {
