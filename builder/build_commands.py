@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from builder import front, steps
+from builder import front, matrix_commands, steps
 from builder.project import ROOT, alone, chosen_targets, load, shown
 
 if TYPE_CHECKING:
@@ -94,28 +94,34 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="[IMAGE]", required=False)
 @_watched
 @front.as_json
 @front.strict
 @_refresh
+@click.option("--all", "every", is_flag=True, help="Every image for each of its targets, the longest first.")
+@click.option("--jobs", type=click.IntRange(min=1), help="With --all, how many are built at a time. Default: 1.")
+@click.option("--fail-fast", is_flag=True, help="With --all, let one failure stop the others.")
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
 @click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PIN=VALUE", help="Another value for a pin; the tag then ends in -dev."
 )
 def image(  # noqa: PLR0913, PLR0917 (click's way)
-    name: str,
+    name: str | None,
     targets: tuple[str, ...],
     plain: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
     strict: bool,  # noqa: FBT001
     refresh: str | None,
+    every: bool,  # noqa: FBT001
+    jobs: int | None,
+    fail_fast: bool,  # noqa: FBT001
     no_cache: bool,  # noqa: FBT001
     time_limit: int | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Build IMAGE on its real base, verify it, and tag it.
+    """Build IMAGE on its real base, verify it, and tag it; or, with --all, every image, on one engine.
 
     Example: python -m builder image rocm7.14 --gpu-target gfx950
     """
@@ -124,6 +130,17 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
 
     if refresh and no_cache:
         raise click.UsageError("either --no-cache, which runs every step anew, or --refresh")
+    if every == bool(name):
+        raise click.UsageError("an image is wanted, or --all")
+    if name and (jobs or fail_fast):
+        raise click.UsageError("--jobs and --fail-fast are for --all")
+    if not name:
+        if refresh or no_cache or settings:
+            raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
+        limit = ["--time-limit", str(time_limit)] if time_limit else []
+        options = [*limit, *(["--strict"] if strict else [])]
+        matrix_commands.build_all(targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, options=options)
+        return
     overrides = dict(front.pair(setting, "--set") for setting in settings)
     manifest, facts = load(name, overrides)
     building.refuse_unknown(manifest)

@@ -200,6 +200,12 @@ class VerificationError(BuilderError):
     exit_code = 21
 
 
+class ImagesError(BuilderError):
+    """Of several images, not all were built and verified."""
+
+    exit_code = 26
+
+
 class StandInError(BuilderError):
     """The stand-in base for a rehearsal could not be made."""
 

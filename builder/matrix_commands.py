@@ -1,11 +1,25 @@
-"""The command about all images at once: what there is to build, for machines that build it."""
+"""All images at once: what there is to build, for machines that build it; and building it here."""
 
 from __future__ import annotations
 
+import json
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
 import click
 
+from builder import front
 from builder import manifest as manifests
+from builder.errors import ImagesError, Problem, UsageError
 from builder.project import ROOT, known_images, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from builder.build import Order
+    from builder.several import Outcome
+    from builder.trace import Event
 
 
 @click.command()
@@ -24,11 +38,71 @@ def matrix(changed_since: str | None, form: str) -> None:
     """
     from builder import matrix as listing  # noqa: PLC0415 (the docker SDK is dear to import)
 
+    found = _orders()
+    if changed_since is not None:
+        found = listing.changed_since(changed_since, found, ROOT)
+    click.echo(listing.FORMATS[form](found), nl=False)
+
+
+def build_all(targets: Sequence[str], *, jobs: int, fail_fast: bool, as_json: bool, options: Sequence[str]) -> None:
+    """Build each image for each of its targets, or of these.
+
+    Args:
+        options: of each `image`.
+
+    Raises:
+        ImagesError: where one is not built.
+    """
+    from builder import progress, several  # noqa: PLC0415
+
+    orders = [order for order in _orders() if not targets or order.gpu_targets[0] in targets]
+    if not orders:
+        raise UsageError(Problem(f"there is no image to build{' for ' if targets else ''}{', '.join(targets)}"))
+    show = progress.Json if as_json else progress.Plain
+    shown = {order.tag: show(sys.stdout if as_json else sys.stderr, image=order.tag) for order in orders}
+
+    def watch(order: Order, event: Event) -> None:
+        shown[order.tag](event)
+
+    def command(order: Order) -> list[str]:
+        name, (target,) = order.manifest.name, order.gpu_targets
+        return [sys.executable, "-m", "builder", "image", name, "--gpu-target", target, "--json", *options]
+
+    refused = several.pull_bases(front.engine(), orders, watch)
+    outcomes = several.run(
+        several.longest_first(orders, ROOT), command, jobs=jobs, fail_fast=fail_fast, watch=watch, refused=refused
+    )
+    click.echo(json.dumps({"images": [_entry(outcome) for outcome in outcomes]}) if as_json else _table(outcomes))
+    missing = [outcome.order.tag for outcome in outcomes if outcome.state != "built"]
+    if missing:
+        raise ImagesError(Problem(f"{len(missing)} of {len(outcomes)} images were not built: {', '.join(missing)}"))
+
+
+def _table(outcomes: Sequence[Outcome]) -> str:
+    """A line an image: what became of it, how long that took, its tags or the first line of why it has none."""
+    lines = [""]
+    for outcome in outcomes:
+        took = str(timedelta(seconds=round(outcome.seconds))) if outcome.seconds else ""
+        what = "  ".join(outcome.tags) or "  ".join([outcome.order.tag, *outcome.error.splitlines()[:1]])
+        lines.append(f"{outcome.state:<9}  {took:>8}  {what}")
+    return "\n".join(lines)
+
+
+def _entry(outcome: Outcome) -> dict[str, object]:
+    return {
+        "image": outcome.order.tag,
+        "state": outcome.state,
+        "seconds": round(outcome.seconds, 3),
+        "tags": outcome.tags,
+        "error": outcome.error,
+    }
+
+
+def _orders() -> list[Order]:
+    from builder import matrix as listing  # noqa: PLC0415
+
     images = [load(name) for name in known_images()]
     for manifest, _ in images:
         for problem in manifests.unknowns(manifest):
             click.echo(f"{manifest.name} is left out: {problem.message}", err=True)
-    found = listing.orders(images)
-    if changed_since is not None:
-        found = listing.changed_since(changed_since, found, ROOT)
-    click.echo(listing.FORMATS[form](found), nl=False)
+    return listing.orders(images)

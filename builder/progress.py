@@ -61,11 +61,16 @@ class Pull:
 
 
 class Plain(AbstractContextManager["Plain"]):
-    """A line an event, nothing that a log file could not hold; of a pull, a line now and then."""
+    """A line an event, nothing that a log file could not hold; of a pull, a line now and then.
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        image: stands in every line, where several are built at once.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, image: str = "") -> None:
         self._stream = stream
         self._clock = clock
+        self._image = image
         self._pull = Pull()
         self._last_pull = clock()
 
@@ -74,14 +79,17 @@ class Plain(AbstractContextManager["Plain"]):
             ended = self._pull.add(event)
             if ended or self._clock() - self._last_pull >= PULL_EVERY_S:
                 self._last_pull = self._clock()
-                self._write(str(self._pull))
+                self._tell(str(self._pull))
         else:
-            self._write(f"{_place(event) if event.state != 'line' else ''}{event}")
+            self._tell(f"{_place(event) if event.state != 'line' else ''}{event}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+    def _tell(self, line: str) -> None:
+        self._write(f"{self._image}: {line}" if self._image else line)
 
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
@@ -97,7 +105,7 @@ class Json(Plain):
             line |= {"number": event.number, "total": event.total}
         if event.state == "pull":
             line |= {"current": event.current, "size": event.size}
-        self._write(json.dumps(line))
+        self._write(json.dumps({"image": self._image, **line} if self._image else line))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -10,19 +10,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import FACTS, MANIFEST, ROOT
 from registries import pushed, registry
+from test_bake import bake
 
-from builder import facts
+from builder import facts, manifest, matrix
 from builder.build import Order
 from builder.engine import Engine
-from builder.errors import BaseFactsError
+from builder.errors import BaseFactsError, ImagesError
 from builder.report import Report
 
 NAME = "rocm7.14"
-TAG = f"{MANIFEST.tag(['gfx942'])}-dev"
+TARGET = "gfx942"
+TAG = f"{MANIFEST.tag([TARGET])}-dev"
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +108,113 @@ def test_an_image_with_pins_of_the_command_is_built_on_the_pulled_base_and_says_
     assert {event["state"] for event in events} & {"cached", "done"}
     assert engine.labels(TAG)["vime-image.pins"] == "overridden"
     assert engine.image_id(MANIFEST.tag(["gfx942"])) is None, "the tag of the manifest's own pins is not given"
+
+
+# Images whose pins are their manifests'
+
+
+@pytest.fixture(scope="module")
+def pinned(
+    project: Path, engine: Engine, clean: tuple[Order, Report], read: tuple[object, ...]
+) -> Iterator[dict[str, Order]]:
+    """The project with the stand-in's commits in its manifest, and a second image with another summary; by tag."""
+    assert read
+    path = project / f"images/{NAME}.yaml"
+    text = path.read_text("utf-8")
+    for source in MANIFEST.sources.values():
+        text = text.replace(source.commit, clean[0].arguments[source.commit_argument])
+    path.write_text(text, "utf-8")
+    (project / "images/second+1.yaml").write_text(text.replace("summary: ", "summary: second, "), "utf-8")
+    assert run(project, engine, "render").returncode == 0
+    written = [manifest.load(path) for path in sorted((project / "images").glob("*.yaml"))]
+    every = matrix.orders((one, facts.of(one, project)) for one in written)
+    orders = {order.tag: order for order in every if order.gpu_targets == (TARGET,)}
+    yield orders
+    for order in orders.values():
+        for tag in (order.tag, order.fixed_tag or ""):
+            with contextlib.suppress(Exception):
+                engine.remove_image(tag)
+
+
+@pytest.fixture(scope="module")
+def all_built(project: Path, engine: Engine, pinned: dict[str, Order]) -> list[dict[str, Any]]:
+    """What `image --all --json` printed."""
+    done = run(project, engine, "image", "--all", "--gpu-target", TARGET, "--jobs", "2", "--json")
+    assert done.returncode == 0, done.stdout[-3000:]
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {event.get("image") for event in events[:-1]} == set(pinned)
+    return events
+
+
+def test_all_images_are_built_and_each_has_both_its_tags(
+    all_built: list[dict[str, Any]], pinned: dict[str, Order], engine: Engine
+) -> None:
+    summary = {entry["image"]: entry for entry in all_built[-1]["images"]}
+    assert set(summary) == set(pinned) == {"vime:rocm7.14-gfx942", "vime:second_1-gfx942"}
+    for tag, order in pinned.items():
+        assert (summary[tag]["state"], summary[tag]["tags"]) == ("built", [tag, order.fixed_tag])
+        assert engine.image_id(tag) == engine.image_id(order.fixed_tag or "")
+    assert len({engine.image_id(tag) for tag in pinned}) == len(pinned)
+
+
+@pytest.mark.usefixtures("all_built")
+def test_its_labels_say_what_it_is_and_the_manifest_that_it_carries_has_the_digest_of_its_label(
+    pinned: dict[str, Order], engine: Engine
+) -> None:
+    tag, order = next(iter(pinned.items()))
+    labels = engine.labels(tag)
+    assert labels["vime-image.pins"] == "as manifest"
+    assert labels["org.opencontainers.image.base.name"] == order.manifest.base.image
+    assert labels["org.opencontainers.image.base.digest"] == order.manifest.base.digest
+    path = "/opt/vime-image/manifest.json"
+    with engine.container(tag, ["sha256sum", path]) as container:
+        assert container.wait() == 0
+        assert container.output().split()[0] == labels["vime-image.manifest"].removeprefix("sha256:")
+
+
+@pytest.mark.usefixtures("all_built")
+def test_bake_makes_the_same_images_from_the_shared_cache(
+    project: Path, pinned: dict[str, Order], engine: Engine, tmp_path: Path
+) -> None:
+    made = {tag: engine.image_id(tag) for tag in pinned}
+    file = tmp_path / "bake.json"
+    file.write_text(run(project, engine, "matrix", "--format", "bake").stdout, "utf-8")
+    for order in pinned.values():
+        for tag in (order.tag, order.fixed_tag or ""):
+            engine.remove_image(tag)
+    bake(engine, file, *map(matrix.key, pinned.values()))
+    assert {tag: engine.image_id(tag) for tag in pinned} == made
+
+
+@pytest.mark.usefixtures("all_built")
+def test_a_fixed_tag_stays_where_it_is_and_the_other_moves(
+    project: Path, pinned: dict[str, Order], engine: Engine, tiny: str
+) -> None:
+    tag, order = next(iter(pinned.items()))
+    made, other = engine.image_id(tag), engine.image_id(tiny) or ""
+    for name in (tag, order.fixed_tag or ""):
+        engine.tag(other, name)
+    done = run(project, engine, "image", NAME, "--plain")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{order.fixed_tag} stays with {other}" in done.stderr
+    assert (engine.image_id(tag), engine.image_id(order.fixed_tag or "")) == (made, other)
+
+
+def test_one_that_fails_leaves_the_others_alone_and_gets_no_tag(
+    project: Path, pinned: dict[str, Order], engine: Engine
+) -> None:
+    path = project / "images/second+1.yaml"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("  CUDA_DEVICE_MAX_CONNECTIONS:", "  PYTHONHOME:"), "utf-8")
+    for tag in pinned:
+        with contextlib.suppress(Exception):
+            engine.remove_image(tag)
+    try:
+        done = run(project, engine, "image", "--all", "--gpu-target", TARGET)
+    finally:
+        path.write_text(text, "utf-8")
+    assert done.returncode == ImagesError.exit_code, done.stderr[-3000:]
+    assert done.stderr.endswith("error: 1 of 2 images were not built: vime:second_1-gfx942\n")
+    lines = [line.split()[0] for line in done.stdout.splitlines() if line]
+    assert sorted(lines) == ["built", "failed"]
+    assert [engine.image_id(tag) is None for tag in pinned] == [False, True]

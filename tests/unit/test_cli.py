@@ -189,7 +189,7 @@ def test_an_unknown_gpu_target_names_the_known_before_any_engine_is_asked(projec
 
 
 @pytest.mark.parametrize(
-    "command", [["rehearse", NAME], ["image", NAME], ["verify", "x:y"], ["engine"]], ids=lambda words: words[0]
+    "command", [["rehearse", NAME], ["image", NAME], ["image", "--all"], ["verify", "x:y"], ["engine"]], ids=" ".join
 )
 def test_without_an_engine_the_hint_is_how_to_start_one(project: Project, command: list[str]) -> None:
     told = project.refusal(errors.EngineAbsentError, *command)
@@ -201,6 +201,32 @@ def test_without_an_engine_the_hint_is_how_to_start_one(project: Project, comman
 @pytest.mark.parametrize("arguments", [["nonsense"], ["check", "--nonsense"], ["verify"]])
 def test_a_wrong_command_line_says_where_the_help_is(project: Project, arguments: list[str]) -> None:
     assert "--help' for help" in project.refusal(errors.UsageError, *arguments)
+
+
+# Several images
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        [NAME, "--all"],
+        ["--all", "--set", "vime.commit=x"],
+        ["--all", "--refresh", "VERIFY"],
+        ["--all", "--no-cache"],
+        [NAME, "--jobs", "2"],
+        [NAME, "--fail-fast"],
+        ["--all", "--jobs", "0"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_for_one_image_is_not_for_all_and_the_other_way_round(project: Project, words: list[str]) -> None:
+    assert "Usage: " in project.refusal(errors.UsageError, "image", *words)
+
+
+def test_a_gpu_target_that_no_image_has_is_refused_before_any_engine_is_asked(project: Project) -> None:
+    told = project.refusal(errors.UsageError, "image", "--all", "--gpu-target", "gfx90a")
+    assert told == "error: there is no image to build for gfx90a\n"
 
 
 # Other pins, for one build

@@ -58,6 +58,7 @@ ROOMS = [
         "base_pin",
         "doctor",
         "matrix",
+        "several",
         "base_commands",
         "matrix_commands",
         "build_commands",
@@ -72,7 +73,7 @@ FRONT = {"front", "base_commands", "build_commands", "image_commands", "matrix_c
 
 # Who may import what nobody else does.
 ALONE = {
-    "subprocess": {"git", "rootfs", "uv"},
+    "subprocess": {"git", "rootfs", "several", "uv"},
     "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},

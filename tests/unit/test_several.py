@@ -1,0 +1,157 @@
+"""Several images at once: in which order, how many, and what a failure or a Ctrl-C does to the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from manifests import REAL, facts_of
+
+from builder import build, manifest, several
+from builder.build import Order
+from builder.report import Report, Step
+from builder.several import Outcome
+from builder.trace import Event
+
+REFERENCE = manifest.load(REAL).base.reference
+GOOD = 'print(\'{"checks": [], "tag": "a:b", "fixed_tag": "a:b-c"}\')'
+BAD = 'print(\'{"state": "error", "text": "error: no\\\\nmore of it"}\'); raise SystemExit(20)'
+LONG = 'import time; print(\'{"step": "A", "text": "begun", "state": "note"}\', flush=True); time.sleep(60)'
+
+
+def order(name: str, minutes: str | None = None) -> Order:
+    written = manifest.load(REAL)
+    written = written.model_copy(update={"needs": {"minutes": minutes} if minutes else {}})
+    return Order(manifest=written, facts=facts_of(written), gpu_targets=("gfx942",), tag=f"vime:{name}", arguments={})
+
+
+class Run:
+    """A run of programs in place of images."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.watching: Callable[[str], None] = lambda _: None
+
+    def watch(self, order: Order, event: Event) -> None:
+        self.told.append((order.tag, str(event)))
+        self.watching(event.text)
+
+    def __call__(
+        self, programs: Sequence[str], *, jobs: int = 1, fail_fast: bool = False, refused: bool = False
+    ) -> list[Outcome]:
+        orders = [order(str(number)) for number in range(len(programs))]
+        given = {f"vime:{number}": program for number, program in enumerate(programs)}
+        return several.run(
+            orders,
+            lambda order: [sys.executable, "-c", given[order.tag]],
+            jobs=jobs,
+            fail_fast=fail_fast,
+            watch=self.watch,
+            refused={REFERENCE: "error: no base"} if refused else {},
+        )
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def states(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.state for outcome in outcomes]
+
+
+# The order
+
+
+def test_the_longest_begins_by_what_it_took_last_or_else_by_what_is_declared(tmp_path: Path) -> None:
+    orders = [order("short", "10"), order("measured", "1"), order("nobody.knows"), order("long", "30")]
+    steps = (Step(name="A", cached=False, seconds=1200.0),)
+    report = Report(image="", image_id="", tag=None, gpu_targets=(), pins="", arguments={}, checks=(), steps=steps)
+    build.write_report(tmp_path, orders[1], report)
+    assert [one.tag for one in several.longest_first(orders, tmp_path)] == [
+        "vime:nobody.knows",
+        "vime:long",
+        "vime:measured",
+        "vime:short",
+    ]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_so_many_run_at_a_time(run: Run, jobs: int, tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "mine = folder / str(os.getpid()); mine.touch(); time.sleep(0.3)\n"
+        'print(\'{"text": "%d", "step": "", "state": "note"}\' % len(list(folder.iterdir()))); time.sleep(0.3)\n'
+        "mine.unlink()"
+    )
+    assert states(run([program] * 4, jobs=jobs)) == ["built"] * 4
+    assert max(int(text) for _, text in run.told) == jobs
+
+
+# Failures
+
+
+def test_one_failure_does_not_stop_the_others(run: Run) -> None:
+    first, second = run([BAD, GOOD])
+    assert (first.state, first.tags, first.error) == ("failed", (), "error: no\nmore of it")
+    assert (second.state, second.tags, second.error) == ("built", ("a:b", "a:b-c"), "")
+    assert ("vime:0", "error: no\nmore of it") in run.told
+
+
+def test_a_failure_stops_the_others_where_that_is_asked_for(run: Run) -> None:
+    failing = f"import time; time.sleep(1); {BAD}"
+    started = time.monotonic()
+    assert states(run([LONG, failing, GOOD], jobs=2, fail_fast=True)) == ["stopped", "failed", "not begun"]
+    assert time.monotonic() - started < 30
+
+
+def test_without_its_base_an_image_has_failed_and_nothing_is_run(run: Run) -> None:
+    assert [(one.state, one.error) for one in run([LONG, LONG], refused=True)] == [("failed", "error: no base")] * 2
+    assert states(run([LONG, LONG], refused=True, fail_fast=True)) == ["failed", "not begun"]
+
+
+def test_what_a_process_says_that_is_no_event_is_why_it_failed(run: Run) -> None:
+    program = "import sys; print('error: first', file=sys.stderr); print('12'); sys.exit(3)"
+    (outcome,) = run([program])
+    assert sorted(outcome.error.splitlines()) == ["12", "error: first"]
+    (silent,) = run(["raise SystemExit(3)"])
+    assert silent.error == "its process ended with exit code 3"
+
+
+def test_events_are_told_as_they_come_each_with_its_image(run: Run) -> None:
+    said = {"step": "A", "text": "done", "state": "done", "seconds": 1.5, "number": 2, "total": 3, "later": "more"}
+    run([f"print({json.dumps(json.dumps(said))})"])
+    assert run.told == [("vime:0", "A: done")]
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_stops_each_process_once_and_lets_none_begin(run: Run) -> None:
+    program = (
+        "import json, signal, sys, time\n"
+        "def end(*_): print(json.dumps({'state': 'note', 'step': '', 'text': 'told to end'}), flush=True); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print(json.dumps({'state': 'note', 'step': '', 'text': 'begun'}), flush=True); time.sleep(60)\n"
+    )
+    begun = threading.Event()
+    run.watching = lambda text: begun.set() if text == "begun" else None
+
+    def interrupt() -> None:
+        begun.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run([program, GOOD])
+    thread.join()
+    assert [text for _, text in run.told] == ["begun", "told to end"]
