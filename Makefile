@@ -16,9 +16,21 @@ MAKEFLAGS += --no-builtin-rules
 rehearse: engine ## build and verify the image's Dockerfile on a small stand-in base
 	@$(RUN) rehearse $(IMAGE) $(ARGS)
 
+.PHONY: rehearse-all
+rehearse-all: engine ## the same for every image
+	@set -e; for image in $(basename $(notdir $(wildcard images/*.yaml))); do $(RUN) rehearse $$image $(ARGS); done
+
 .PHONY: image
 image: engine ## build, verify and tag the image on its real base
 	@$(RUN) image $(IMAGE) $(ARGS)
+
+.PHONY: image-all
+image-all: engine ## every image for each of its targets, the longest first (ARGS="--jobs 2")
+	@$(RUN) image --all $(ARGS)
+
+.PHONY: matrix
+matrix: $(VENV)/runtime ## what there is to build (ARGS="--changed-since main --format github")
+	@$(RUN) matrix $(ARGS)
 
 .PHONY: verify
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
@@ -82,11 +94,13 @@ test-fast: $(VENV)/development ## the tests that need no engine
 	@$(VENV)/bin/python -m pytest -m "not engine" $(ARGS)
 
 .PHONY: check
-check: $(VENV)/development ## lints, types, manifests, stale files
+check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifests, stale files
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/hadolint --config .hadolint.yaml dockerfiles/Dockerfile.*
+	@if [ -x $(VENV)/bin/actionlint ]; then $(VENV)/bin/actionlint; else \
+		echo "could not run: actionlint ($(VENV)/workflows says why)" >&2; [ -z "$$GITHUB_ACTIONS" ]; fi
 	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
 	@$(RUN) check
 
@@ -123,6 +137,10 @@ $(VENV)/runtime: pyproject.toml
 $(VENV)/development: $(VENV)/runtime
 	@$(VENV)/bin/python -m pip install --quiet --editable '.[development]'
 	@touch $@
+
+# actionlint's package gets the program from GitHub, which not every machine reaches: it is tried once.
+$(VENV)/workflows: $(VENV)/development
+	@$(VENV)/bin/python -m pip install --quiet --editable '.[workflows]' > $@ 2>&1 || echo "actionlint is not installed: $@" >&2
 
 ##@ Help
 
