@@ -231,6 +231,16 @@ def test_another_commit_of_vime_leaves_everything_above_it_alone() -> None:
     assert after[first].text == f"VIME_COMMIT={'1' * 40}"
 
 
+@every_manifest
+def test_two_targets_of_an_image_that_are_compiled_at_once_have_a_log_each(path: Path) -> None:
+    logs = [line for step in steps_of(path) for body in step.heredocs for line in body.body if line.startswith("log=")]
+    assert len(logs) == len(manifest.load(path).installed_by("wheel"))
+    for line in logs:
+        told = [subprocess.check_output(["bash", "-c", f'GPU_TARGETS="{x}"; {line}; echo $log']) for x in ("a", "b;c")]
+        assert told[0] != told[1]
+        assert b";" not in told[1]
+
+
 # What is embedded
 
 
