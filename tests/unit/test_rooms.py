@@ -29,6 +29,7 @@ ROOMS = [
     ),
     *(
         "dockerfile",
+        "rules",
         "steps",
         "render",
         "trace",
