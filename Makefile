@@ -36,6 +36,10 @@ matrix: $(VENV)/runtime ## what there is to build (ARGS="--changed-since main --
 verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 	@$(RUN) verify $(TAG)
 
+.PHONY: push
+push: engine ## push a verified image, and print its digest (TAG=vime:rocm7.14-gfx942 REGISTRY=registry.example/team)
+	@$(RUN) push $(TAG) $(REGISTRY) $(ARGS)
+
 .PHONY: preflight
 preflight: $(VENV)/runtime ## prove the pins: references, patches, API window; with an engine, base and disk
 	@$(RUN) preflight $(IMAGE)
@@ -127,7 +131,8 @@ guard-table: $(VENV)/development ## run every trap with four pips, and write doc
 
 .PHONY: engine-table
 engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md
-	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py \
+		tests/engine/test_push.py
 
 $(VENV)/runtime: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from builder import buildkit, dockerfile, registry, render, steps, verify
+from builder import buildkit, dockerfile, proof, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
 from builder.project import kept
@@ -256,5 +256,6 @@ def write_report(root: Path, order: Order, report: Report) -> Path:
     seconds = {step.name: earlier.get(step.name) if step.cached else round(step.seconds, 3) for step in report.steps}
     known = {name: took for name, took in seconds.items() if took is not None}
     write_atomically(path, report.json())
+    proof.keep(root, report)
     write_atomically(_timings(path), json.dumps(known, indent=1) + "\n")
     return path

@@ -110,7 +110,7 @@ class Engine:
     @answering("to tag an image")
     def tag(self, image_id: str, reference: str) -> None:
         """Give an image a tag; an image that had it loses it."""
-        repository, _, tag = reference.partition(":")
+        repository, _, tag = reference.rpartition(":")
         self.api.tag(image_id, repository, tag)
 
     @answering("to remove an image")

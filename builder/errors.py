@@ -206,6 +206,24 @@ class ImagesError(BuilderError):
     exit_code = 26
 
 
+class UnprovedError(BuilderError):
+    """The image has not passed its checks, as far as this checkout knows."""
+
+    exit_code = 27
+
+
+class PushRefusedError(EngineError):
+    """The registry does not take the image: login, certificate, or a rule of its own."""
+
+    exit_code = 28
+
+
+class PushBrokenError(EngineError):
+    """The registry for the image was not reached, or broke off, at every attempt."""
+
+    exit_code = 29
+
+
 class StandInError(BuilderError):
     """The stand-in base for a rehearsal could not be made."""
 

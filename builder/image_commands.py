@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import front
-from builder.project import load
+from builder.project import ROOT, load
 
 if TYPE_CHECKING:
     from builder.engine import Engine
@@ -54,6 +56,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
 
     Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
     """
+    from builder import proof  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
     from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
 
@@ -74,11 +77,40 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
         arguments={},
         checks=(*verified.checks, *(probed.checks if probed else ())),
     )
+    proof.keep(ROOT, report)
     if file:
         write_atomically(file, report.as_file(file))
     if probed:
         _tell(probed)
     front.show(report, strict=strict)
+
+
+@click.command()
+@click.argument("tag")
+@click.argument("registry")
+@click.option("--plain", is_flag=True, help="A line an event, also on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, the last with the digest.")
+def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Push the verified image TAG to REGISTRY, a host or a folder of one, and print its digest there.
+
+    Example: python -m builder push vime:rocm7.14-gfx942 localhost:5000
+    """
+    from builder import progress, proof  # noqa: PLC0415
+    from builder import push as pushing  # noqa: PLC0415
+    from builder import verify as verifying  # noqa: PLC0415
+    from builder.trace import Event  # noqa: PLC0415
+
+    name = pushing.name_in(registry, tag)
+    engine = front.engine()
+    verifying.made_from(engine, tag)
+    image_id = engine.image_id(tag) or ""
+    report = proof.passed(ROOT, image_id, tag)
+    watch = progress.Json(sys.stdout) if as_json else progress.choose(sys.stderr, os.environ, {}, plain=plain)
+    with watch:
+        watch(Event("", f"verified: {report.headline}"))
+        digest = pushing.push(engine, tag, name, watch)
+    reference = f"{name}@{digest}"
+    click.echo(json.dumps({"reference": reference, "image_id": image_id}) if as_json else reference)
 
 
 @click.command()

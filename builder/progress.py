@@ -25,18 +25,23 @@ if TYPE_CHECKING:
 
 LAST_LINES = 3
 LAYERS_SHOWN = 6
-PULL_EVERY_S = 30  # a calm line about a pull
+LAYERS_EVERY_S = 30  # a calm line about a pull or a push
 INDENT = " " * 12
 _COUNTER = re.compile(r"\[(\d+)/(\d+)\]")  # ninja's
 _MARK = {"cached": "[dim]cached[/dim]", "done": "[green]done[/green]", "failed": "[bold red]failed[/bold red]"}
-_MOVES = ("Downloading", "Extracting")
-_IS_THERE = ("Pull complete", "Already exists")
+_WAYS = ("pull", "push")
+_MOVES = ("Downloading", "Extracting", "Pushing")
+_COUNTED = ("Downloading", "Pushing")
+# A push names all its layers before it sends one; a pull may find the first before it names the second.
+_ARRIVED = ("Pull complete", "Pushed", "Layer already exists", "Mounted from")
+_IS_THERE = (*_ARRIVED, "Already exists")
 
 
-class Pull:
-    """The layers of a base, as they come."""
+class Layers:
+    """The layers of an image on their way, a pull's or a push's."""
 
-    def __init__(self) -> None:
+    def __init__(self, way: str) -> None:
+        self._way = way
         self._layers: dict[str, Event] = {}
         self._bytes: dict[str, tuple[int, int]] = {}
 
@@ -46,18 +51,25 @@ class Pull:
             return False
         self._layers = {**self._layers, event.step: event}
         before, size = self._bytes.get(event.step, (0, 0))
-        got = event.current if event.text == "Downloading" else max(before, size)
-        self._bytes = {**self._bytes, event.step: (got, event.size or size)}
-        return event.text == "Pull complete" and all(other.text in _IS_THERE for other in self._layers.values())
+        size = event.size or size
+        # Of a push, the engine counts the archive around the files too, but not into the size.
+        got = min(event.current, size) if event.text in _COUNTED else max(before, size)
+        self._bytes = {**self._bytes, event.step: (got, size)}
+        return event.text.startswith(_ARRIVED) and self._there == len(self._layers)
 
     @property
     def moving(self) -> list[Event]:
         return [event for event in self._layers.values() if event.text in _MOVES and event.size]
 
+    @property
+    def _there(self) -> int:
+        return sum(event.text.startswith(_IS_THERE) for event in self._layers.values())
+
     def __str__(self) -> str:
-        there = sum(event.text in _IS_THERE for event in self._layers.values())
         got, size = (sum(column) for column in zip(*self._bytes.values(), strict=True)) if self._bytes else (0, 0)
-        return f"pull: {there} of {len(self._layers)} layers" + (f", {_bytes(got)} of {_bytes(size)}" if size else "")
+        return f"{self._way}: {self._there} of {len(self._layers)} layers" + (
+            f", {_bytes(got)} of {_bytes(size)}" if size else ""
+        )
 
 
 class Plain(AbstractContextManager["Plain"]):
@@ -71,15 +83,16 @@ class Plain(AbstractContextManager["Plain"]):
         self._stream = stream
         self._clock = clock
         self._image = image
-        self._pull = Pull()
-        self._last_pull = clock()
+        self._layers: Layers | None = None
+        self._last_told = clock()
 
     def __call__(self, event: Event) -> None:
-        if event.state == "pull":
-            ended = self._pull.add(event)
-            if ended or self._clock() - self._last_pull >= PULL_EVERY_S:
-                self._last_pull = self._clock()
-                self._tell(str(self._pull))
+        if event.state in _WAYS:
+            self._layers = self._layers or Layers(event.state)
+            ended = self._layers.add(event)
+            if ended or self._clock() - self._last_told >= LAYERS_EVERY_S:
+                self._last_told = self._clock()
+                self._tell(str(self._layers))
         else:
             self._tell(f"{_place(event) if event.state != 'line' else ''}{event}")
 
@@ -103,7 +116,7 @@ class Json(Plain):
         line = {"step": event.step, "text": event.text, "state": event.state, "seconds": round(event.seconds, 3)}
         if event.total:
             line |= {"number": event.number, "total": event.total}
-        if event.state == "pull":
+        if event.state in _WAYS:
             line |= {"current": event.current, "size": event.size}
         self._write(json.dumps({"image": self._image, **line} if self._image else line))
 
@@ -131,7 +144,7 @@ class Live(AbstractContextManager["Live"]):
         self._running: dict[str, tuple[Event, float]] = {}
         self._lines: tuple[str, ...] = ()
         self._counter: tuple[int, int] | None = None
-        self._pull: Pull | None = None
+        self._layers: Layers | None = None
         self._live = RichLive(get_renderable=self._below, console=self._console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Live:  # noqa: PYI034 (Self is younger than Python 3.10)
@@ -141,18 +154,18 @@ class Live(AbstractContextManager["Live"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pull:
-            self._print(escape(str(self._pull)))
+        if self._layers:
+            self._print(escape(str(self._layers)))
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        if event.state == "pull":
-            self._pull = self._pull or Pull()
-            self._pull.add(event)
+        if event.state in _WAYS:
+            self._layers = self._layers or Layers(event.state)
+            self._layers.add(event)
             return
-        if self._pull:
-            self._print(escape(str(self._pull)))
-            self._pull = None
+        if self._layers:
+            self._print(escape(str(self._layers)))
+            self._layers = None
         if event.state == "line":
             self._lines = (*self._lines, event.text)[-LAST_LINES:]
             if found := _COUNTER.match(event.text):
@@ -185,11 +198,11 @@ class Live(AbstractContextManager["Live"]):
             yield from (_line(f"{INDENT}{line}", "dim") for line in self._lines)
         if counter := self._counter:
             yield _bar(Text(f"{INDENT[:-1]}"), *counter, Text(f"{counter[0]}/{counter[1]}"))
-        if pull := self._pull:
-            for layer in pull.moving[:LAYERS_SHOWN]:
+        if layers := self._layers:
+            for layer in layers.moving[:LAYERS_SHOWN]:
                 label = _line(f"  {layer.step[:12]:12} {layer.text:11}")
                 yield _bar(label, layer.current, layer.size, Text(f"{_bytes(layer.current)} of {_bytes(layer.size)}"))
-            yield _line(f"  {pull}")
+            yield _line(f"  {layers}")
         yield _line(f"{_clock(now - self._started):>10}  in all{self._left(now)}", "bold")
 
     def _left(self, now: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import docker.auth
 import docker.credentials.errors
@@ -75,12 +75,12 @@ def pull(engine: Engine, reference: str, watch: Callable[[Event], None]) -> None
     by_digest = f"{repository(name)}@{digest}" if digest else name
     login = login_for(name)
     try:
-        _ask(engine, by_digest, login)
+        ask(engine, by_digest, login)
         for event in engine.api.pull(by_digest, stream=True, decode=True, auth_config=login):
             if "errorDetail" in event or "error" in event:
-                raise _problem(reference, _said(event))
+                raise _problem(reference, said(event))
             if "id" in event:
-                watch(_layer(event))
+                watch(layer(event, "pull"))
     except docker.errors.APIError as error:
         message = str(error.explanation or error)
         raise _other_digest(engine, reference, login, message) or _problem(reference, message) from error
@@ -102,7 +102,7 @@ def digest(engine: Engine, image: str) -> str:
     """
     login = login_for(image)
     try:
-        return _ask(engine, image, login)
+        return ask(engine, image, login)
     except docker.errors.APIError as error:
         raise _problem(image, str(error.explanation or error)) from error
     except requests.exceptions.Timeout as error:
@@ -147,7 +147,7 @@ def _no_login(registry: str, store: object, key: str, error: Exception) -> Crede
     return CredentialStoreError(Problem(message, hint=f"see what ails it: {program} list; or {hint}"))
 
 
-def _ask(engine: Engine, name: str, login: Mapping[str, Any]) -> str:
+def ask(engine: Engine, name: str, login: Mapping[str, Any]) -> str:
     """The digest of an image in its registry; without a time limit, a silent wall holds the build for minutes."""
     before, engine.api.timeout = engine.api.timeout, FIRST_ANSWER_S
     try:
@@ -170,22 +170,23 @@ def _other_digest(engine: Engine, reference: str, login: Mapping[str, Any], mess
     if not digest or not re.search("manifest unknown|not found", message):
         return None
     try:
-        today = _ask(engine, name, login)
+        today = ask(engine, name, login)
     except (docker.errors.DockerException, requests.exceptions.RequestException):
         return None
     hint = "a tag moves, a digest does not: pin today's, and have the facts of the base read again"
     return BaseDigestError(Problem(f"{name} is {today} today; its registry has no {digest}", hint=hint))
 
 
-def _said(event: Mapping[str, Any]) -> str:
+def said(event: Mapping[str, Any]) -> str:
     """What a record of an error says; `error` alone is the old way, which engines are to drop."""
     return str((event.get("errorDetail") or {}).get("message") or event.get("error"))
 
 
-def _layer(event: Mapping[str, Any]) -> Event:
+def layer(event: Mapping[str, Any], way: Literal["pull", "push"]) -> Event:
+    """What an engine says of a layer on its way."""
     bytes_ = event.get("progressDetail") or {}
     if bytes_.get("units"):  # the containerd store counts seconds of unpacking
         bytes_ = {}
     return Event(
-        str(event["id"]), str(event["status"]), "pull", current=bytes_.get("current", 0), size=bytes_.get("total", 0)
+        str(event["id"]), str(event["status"]), way, current=bytes_.get("current", 0), size=bytes_.get("total", 0)
     )

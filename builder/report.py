@@ -163,6 +163,17 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
 }
 
 
+def parse(text: str) -> Report:
+    """The report that was written as this JSON.
+
+    Raises:
+        ValueError: where it is none.
+    """
+    import pydantic  # noqa: PLC0415 - only here and below
+
+    return pydantic.TypeAdapter(Report).validate_json(text)
+
+
 def assert_format(path: Path) -> None:
     """Refuse a file whose ending names no format, before an hour of work ends there.
 

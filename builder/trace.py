@@ -85,14 +85,14 @@ class Step:
         return _lines(self.log[begin : self.told])
 
 
-State = Literal["note", "started", "line", "cached", "done", "failed", "pull"]
+State = Literal["note", "started", "line", "cached", "done", "failed", "pull", "push"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened, for whoever watches; as text, one calm line."""
 
-    step: str  # of a pull: the layer
+    step: str  # of a pull or a push: the layer
     text: str
     state: State = "note"
     seconds: float = 0.0  # that a finished step took

@@ -62,10 +62,10 @@ def run(folder: Path, *command: str) -> None:
 
 
 @contextlib.contextmanager
-def registry(folder: Path, *, password: bool = False) -> Iterator[str]:
+def registry(folder: Path, *, password: bool = False, port: int | None = None) -> Iterator[str]:
     """A registry with its data in `folder`; its `host:port`."""
     folder.mkdir(exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     config: dict[str, object] = {
         "version": "0.1",
         "log": {"level": "error"},

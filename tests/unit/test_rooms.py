@@ -42,6 +42,8 @@ ROOMS = [
         "failure",
         "progress",
         "report",
+        "proof",
+        "push",
         "verify",
         "build",
     ),
@@ -77,7 +79,7 @@ FRONT = {"front", "base_commands", "build_commands", "image_commands", "matrix_c
 # Who may import what nobody else does.
 ALONE = {
     "subprocess": {"git", "rootfs", "several", "uv"},
-    "docker": {"cleaning", "connection", "engine", "registry", "terminal"},
+    "docker": {"cleaning", "connection", "engine", "push", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
 }

@@ -75,7 +75,7 @@ def test_timings_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None
     ],
 )
 def test_the_engine_s_words_about_a_layer_are_an_event(said: dict[str, object], event: Event) -> None:
-    assert registry._layer(said) == event  # noqa: SLF001
+    assert registry.layer(said, "pull") == event
 
 
 def test_a_mark_to_run_anew_is_kept_until_every_step_ran_anew(tmp_path: Path) -> None:
