@@ -38,6 +38,7 @@ class Order:
         overrides: keys of the manifest that were given other values, and which; the manifest has them.
         anew: the mark of each step that was asked to run anew.
         time_limit_s: of the build, without its verification.
+        cache_from: an image in a registry whose steps are taken as done.
         strict: whether a check that could not run keeps the tag back.
     """
 
@@ -50,6 +51,7 @@ class Order:
     no_cache: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
     anew: Mapping[str, str] = field(default_factory=dict)
+    cache_from: str | None = None
     time_limit_s: float | None = None
     strict: bool = False
 
@@ -174,6 +176,7 @@ def _built(
             network=order.network,
             no_cache=order.no_cache,
             labels=labels,
+            cache_from=order.cache_from,
             time_limit_s=order.time_limit_s,
         )
     except BuildFailedError as error:

@@ -103,6 +103,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 @click.option("--jobs", type=click.IntRange(min=1), help="With --all, how many are built at a time. Default: 1.")
 @click.option("--fail-fast", is_flag=True, help="With --all, let one failure stop the others.")
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
+@click.option("--cache-from", metavar="REF", help="Take steps from this image of a registry; serve as one too.")
 @click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PIN=VALUE", help="Another value for a pin; the tag then ends in -dev."
@@ -118,6 +119,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     jobs: int | None,
     fail_fast: bool,  # noqa: FBT001
     no_cache: bool,  # noqa: FBT001
+    cache_from: str | None,
     time_limit: int | None,
     settings: tuple[str, ...],
 ) -> None:
@@ -128,15 +130,15 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     from builder import build as building  # noqa: PLC0415
     from builder import reading  # noqa: PLC0415
 
-    if refresh and no_cache:
-        raise click.UsageError("either --no-cache, which runs every step anew, or --refresh")
+    if no_cache and (refresh or cache_from):
+        raise click.UsageError("either --no-cache, which runs every step anew, or --refresh or --cache-from")
     if every == bool(name):
         raise click.UsageError("an image is wanted, or --all")
     if name and (jobs or fail_fast):
         raise click.UsageError("--jobs and --fail-fast are for --all")
     if not name:
-        if refresh or no_cache or settings:
-            raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
+        if refresh or no_cache or cache_from or settings:
+            raise click.UsageError("--refresh, --no-cache, --cache-from and --set are for one image, not for --all")
         limit = ["--time-limit", str(time_limit)] if time_limit else []
         options = [*limit, *(["--strict"] if strict else [])]
         matrix_commands.build_all(targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, options=options)
@@ -153,6 +155,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
         arguments={},
         no_cache=no_cache,
         overrides=overrides,
+        cache_from=cache_from,
         time_limit_s=time_limit * 60 if time_limit else None,
         strict=strict,
     )

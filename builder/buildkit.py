@@ -52,11 +52,13 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     network: Network = "default",
     no_cache: bool = False,
     labels: Mapping[str, str] | None = None,
+    cache_from: str | None = None,
     time_limit_s: float | None = None,
 ) -> Built:
     """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
 
     Args:
+        cache_from: an image in a registry whose steps are taken as done; what is built can then serve as one too.
         labels: in place of what the file says of them.
         context: a folder whose content is the build context; our own images have none.
 
@@ -69,10 +71,11 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     parameters = {
         "version": "2",  # BuildKit
         "buildid": build_id,
-        "buildargs": json.dumps(dict(arguments)),
+        "buildargs": json.dumps({**arguments, **({"BUILDKIT_INLINE_CACHE": "1"} if cache_from else {})}),
         "networkmode": network,
         "nocache": "1" if no_cache else "0",
         "rm": "1",
+        **({"cachefrom": json.dumps([cache_from])} if cache_from else {}),
         **({"labels": json.dumps(dict(labels))} if labels else {}),
     }
     trace = Trace()

@@ -61,7 +61,7 @@ def name_in(place: str, tag: str) -> str:
     if "://" in place or not re.search(r"[.:]|^localhost$", host):
         hint = "a host, and a folder if there is one: registry.example:5000/team; Docker Hub is docker.io/ACCOUNT"
         raise UsageError(Problem(f"{place!r} names no registry", hint=hint))
-    if not re.fullmatch(r"[\w./-]+:[\w.-]+", tag, re.ASCII):
+    if not re.fullmatch(r"(?!sha256:)[\w./-]+:[\w.-]+", tag, re.ASCII):
         raise UsageError(Problem(f"{tag!r} is no tag", hint="name the image as `image` has: vime:rocm7.14-gfx942"))
     return f"{place.rstrip('/')}/{tag}"
 

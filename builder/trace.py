@@ -38,6 +38,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
 _STEP = re.compile(
     r"^\[(?:\S+ +)* *(?P<number>\d+)/(?P<total>\d+)\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL
 )
+_CACHE = re.compile(r"^importing cache manifest from (\S+)")
 # What a build writes must not steer the terminal of whoever watches it.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DELIMITER = re.compile(r"<<-?['\"]?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
@@ -142,7 +143,7 @@ class Trace:
     def _vertex(self, vertex: Any) -> list[Event]:  # noqa: ANN401 - a message described at run time
         found = _STEP.match(vertex.name)
         if not found:
-            return []
+            return self._import(vertex)
         instruction = found["instruction"]
         heredoc = _DELIMITER.search(instruction)
         step = self._steps.setdefault(
@@ -156,6 +157,14 @@ class Trace:
         if vertex.HasField("completed"):
             step.completed = vertex.completed.seconds + vertex.completed.nanos / 1e9
         return self._announce(step)
+
+    def _import(self, vertex: Any) -> list[Event]:  # noqa: ANN401 - a message described at run time
+        """A cache that cannot be had: the build goes on without it, and nothing else would say so."""
+        found = _CACHE.match(vertex.name)
+        if not (found and vertex.error) or (vertex.digest, vertex.error) in self._announced:
+            return []
+        self._announced.add((vertex.digest, vertex.error))
+        return [Event("", f"nothing is taken from {found[1]}: {vertex.error}")]
 
     def _announce(self, step: Step) -> list[Event]:
         state, text = self._state(step)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from registries import PASSWORD, USER, free_port, registry
+from private import client, private_engine
+from registries import PASSWORD, USER, free_port, pushed, registry
 from table import Table
 from test_registry import config, login
 
@@ -247,4 +248,45 @@ def test_what_names_no_registry_is_told_before_anything_is_asked(place: str) -> 
 
 def test_an_image_goes_by_its_tag_and_not_by_its_id() -> None:
     with pytest.raises(errors.UsageError, match="is no tag"):
-        push.name_in("localhost", "sha256" + ":" + "1" * 64 + "@x")
+        push.name_in("localhost", f"sha256:{'1' * 64}")
+
+
+# Steps from a registry
+
+
+@pytest.fixture
+def stepped(engine: Engine, tiny: str, plain: str) -> str:
+    """A Dockerfile on a base of the registry, whose steps come to something else each time that they run."""
+    base = pushed(engine, tiny, plain)
+    nonce = secrets.token_hex(8)
+    return (
+        f"FROM {plain}/base@{base}\nRUN <<'FIRST'\necho $RANDOM$RANDOM {nonce} > /first\nFIRST\nRUN cp /first /second\n"
+    )
+
+
+def test_a_cold_engine_takes_every_step_from_an_image_of_a_registry(  # noqa: PLR0913, PLR0917 - pytest's
+    engine: Engine, stepped: str, image: str, plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    name = push.name_in(plain, f"cache/{image}")
+    first = buildkit.build(
+        engine, stepped, arguments={}, watch=lambda event: told.append(str(event)), network="none", cache_from=name
+    )
+    assert [step.cached for step in first.steps] == [False, False]
+    assert [line for line in told if line.startswith(f"nothing is taken from {name}: ")], "there is no such image yet"
+    tag = f"{image}-cache"
+    engine.tag(first.image_id, tag)
+    push.push(engine, tag, name, quiet)
+    with private_engine(tmp_path / "engine") as private, client(private, monkeypatch) as cold:
+        without = buildkit.build(cold, stepped, arguments={}, watch=quiet, network="none")
+        assert [step.cached for step in without.steps] == [False, False], "it is cold"
+    with private_engine(tmp_path / "second") as private, client(private, monkeypatch) as cold:
+        told.clear()
+        again = buildkit.build(
+            cold, stepped, arguments={}, watch=lambda event: told.append(str(event)), network="none", cache_from=name
+        )
+        assert [step.cached for step in again.steps] == [True, True], told
+        layers = [engine.api.inspect_image(made.image_id) for engine, made in ((engine, first), (cold, again))]  # type: ignore[no-untyped-call]
+        assert layers[0]["RootFS"] == layers[1]["RootFS"]
+        assert not [line for line in told if "nothing is taken" in line]
+    engine.remove_image(tag)

@@ -94,6 +94,15 @@ def test_what_buildkit_does_around_the_steps_is_left_out(name: str) -> None:
     assert told.steps == ()
 
 
+def test_a_cache_that_cannot_be_had_is_told_once() -> None:
+    told = Trace()
+    name = "importing cache manifest from localhost:5000/vime:x"
+    missing = encoded(vertex(name, started=at(1), completed=at(2), error="not found"))
+    assert lines(told, encoded(vertex(name, started=at(1))), missing, missing) == [
+        "nothing is taken from localhost:5000/vime:x: not found"
+    ]
+
+
 def test_steps_stand_in_the_order_of_the_dockerfile() -> None:
     told = Trace()
     for number in (11, 2, 10, 28, 9, 1):
