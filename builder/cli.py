@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from builder import base_commands, build_commands, image_commands, matrix_commands, pin_commands
+from builder import base_commands, build_commands, image_commands, inspect_commands, matrix_commands, pin_commands
 from builder import manifest as manifests
 from builder import render as rendering
 from builder.errors import BuilderError
@@ -72,6 +72,7 @@ for _command in (
     *(base_commands.facts, base_commands.doctor, matrix_commands.matrix),
     *(pin_commands.preflight, pin_commands.patches, pin_commands.bump),
     *(image_commands.run, image_commands.verify, image_commands.push, image_commands.probe),
+    *(inspect_commands.explain,),
     *(image_commands.clean, image_commands.show_engine),
 ):
     main.add_command(_command)

@@ -11,7 +11,7 @@ import secrets
 import socket
 import tarfile
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import docker
 import docker.errors
@@ -33,6 +33,13 @@ OLDEST_WITH_CONTAINERD_STORE = (27, 5)
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
 CLEAN = "python -m builder clean"
+
+
+class Layer(NamedTuple):
+    """An instruction as the engine remembers it, and what it added to the image."""
+
+    instruction: str
+    size: int  # bytes; an instruction that makes no layer has 0
 
 
 class Engine:
@@ -106,6 +113,12 @@ class Engine:
     def size(self, reference: str) -> int:
         """What an image takes on this engine's disk, in bytes."""
         return int(self.api.inspect_image(reference)["Size"])  # type: ignore[no-untyped-call]
+
+    @answering("to show an image")
+    def history(self, reference: str) -> tuple[Layer, ...]:
+        """What made an image, the oldest first; its base's too."""
+        entries = self.api.history(reference)  # type: ignore[no-untyped-call]
+        return tuple(Layer(str(entry["CreatedBy"]), int(entry["Size"])) for entry in reversed(entries))
 
     @answering("to tag an image")
     def tag(self, image_id: str, reference: str) -> None:

@@ -44,7 +44,11 @@ ROOMS = [
         "report",
         "proof",
         "push",
+        "contents",
         "verify",
+        "made",
+        "drift",
+        "explain",
         "build",
     ),
     *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
@@ -68,18 +72,28 @@ ROOMS = [
         "matrix_commands",
         "build_commands",
         "image_commands",
+        "inspect_commands",
         "pin_commands",
         "cli",
     ),
 ]
 IN_IMAGE = sorted(path.stem for path in (PACKAGE / "inside").glob("[a-z]*.py"))
 
-FRONT = {"front", "base_commands", "build_commands", "image_commands", "matrix_commands", "pin_commands", "cli"}
+FRONT = {
+    "front",
+    "base_commands",
+    "build_commands",
+    "image_commands",
+    "inspect_commands",
+    "matrix_commands",
+    "pin_commands",
+    "cli",
+}
 
 # Who may import what nobody else does.
 ALONE = {
     "subprocess": {"git", "rootfs", "several", "uv"},
-    "docker": {"cleaning", "connection", "engine", "push", "registry", "terminal"},
+    "docker": {"cleaning", "connection", "contents", "engine", "push", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
 }
