@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from builder import front
-from builder.project import ROOT
+from builder.project import ROOT, load
 
 # The docker SDK is imported where it is used: every help does without.
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -26,3 +28,32 @@ def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
 
     explanation = explaining.explain(made.read(front.engine(), tag), ROOT)
     click.echo(explanation.json() if as_json else explanation.text())
+
+
+@click.command()
+@click.argument("tag")
+@click.option("--output", "file", type=click.Path(path_type=Path), help="Write it there, instead of printing it.")
+def sbom(tag: str, file: Path | None) -> None:
+    """List the software of the image TAG as CycloneDX: Python distributions, Debian packages, git sources.
+
+    Each distribution has its flavour and where it came from: a source, a plan, a build tool, the base; or unknown.
+
+    Example: python -m builder sbom vime:rocm7.14-gfx942 --output sbom.json
+    """
+    from builder import made  # noqa: PLC0415
+    from builder import sbom as materials  # noqa: PLC0415
+    from builder.errors import BuilderError  # noqa: PLC0415
+    from builder.report import write_atomically  # noqa: PLC0415
+
+    engine = front.engine()
+    image = made.read(engine, tag)
+    try:
+        facts = load(image.name)[1]
+    except BuilderError as error:
+        click.echo(f"what came with the base is told as far as it is sealed: {error.problems[0].message}", err=True)
+        facts = None
+    text = materials.of(engine, image, facts)
+    if file:
+        write_atomically(file, text)
+    else:
+        click.echo(text, nl=False)

@@ -68,7 +68,7 @@ def read(engine: Engine, image: str, digest: str = v.UNKNOWN, python: str | None
     """
     reference = image if digest == v.UNKNOWN else f"{image}@{digest}"
     config = engine.config(reference)
-    found, remarks = _inside(engine, reference, [python] if python else [])
+    found, remarks = inside(engine, reference, [python] if python else [])
     env, env_unknown = _variables(config.get("Env") or [], remarks)
     installed = {name: entry for name, entry in found["distributions"].items() if _is(v.ExactVersion, entry["version"])}
     odd = sorted(set(found["distributions"]) - set(installed))
@@ -112,8 +112,12 @@ def _variables(entries: Sequence[str], remarks: list[str]) -> tuple[dict[str, st
     return {name: value for name, value in named.items() if name not in odd}, odd
 
 
-def _inside(engine: Engine, reference: str, first: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """What the program in the container has found, and what it had to remark."""
+def inside(engine: Engine, reference: str, first: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """What the program in the container has found, and what it had to remark.
+
+    Raises:
+        BaseFactsError: where it did not run to its end.
+    """
     nonce = secrets.token_hex(16)
     words = [f"{FOLDER}/base.py", "find", "--nonce", nonce, *(word for path in first for word in ("--python", path))]
     script = f"ASK=({' '.join(words)}); {START}"

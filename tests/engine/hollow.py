@@ -44,7 +44,13 @@ Version: 1.0
 def written(manifest: Manifest = MANIFEST) -> dict[str, str]:
     """The files that the steps would have left, by path."""
     records = {
-        name: {"name": name, "repository": source.repository, "tag": source.tag, "commit": source.commit}
+        name: {
+            "name": name,
+            "distribution": source.distribution,
+            "repository": source.repository,
+            "tag": source.tag,
+            "commit": source.commit,
+        }
         for name, source in manifest.sources.items()
     }
     content: dict[str, Any] = {f"sources/{name}.json": record for name, record in records.items()}
@@ -61,7 +67,7 @@ def base(engine: Engine, files: Mapping[str, str]) -> str:
     body = io.BytesIO()
     nothing = Path(shutil.which("true") or "/bin/true").resolve()
     with tarfile.open(fileobj=body, mode="w") as archive:
-        for name in ("bash", "sh", "true"):
+        for name in ("bash", "sh", "timeout", "true"):
             archive.add(nothing, f"bin/{name}")
         for library in libraries(str(nothing)):
             archive.add(Path(library).resolve(), library.lstrip("/"))

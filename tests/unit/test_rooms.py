@@ -49,6 +49,7 @@ ROOMS = [
         "made",
         "drift",
         "explain",
+        "sbom",
         "build",
     ),
     *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
@@ -93,6 +94,7 @@ FRONT = {
 # Who may import what nobody else does.
 ALONE = {
     "subprocess": {"git", "rootfs", "several", "uv"},
+    "cyclonedx": {"sbom"},
     "docker": {"cleaning", "connection", "contents", "engine", "push", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
