@@ -72,7 +72,7 @@ for _command in (
     *(base_commands.facts, base_commands.doctor, matrix_commands.matrix),
     *(pin_commands.preflight, pin_commands.patches, pin_commands.bump),
     *(image_commands.run, image_commands.verify, image_commands.push, image_commands.probe),
-    *(inspect_commands.explain, inspect_commands.sbom),
+    *(inspect_commands.explain, inspect_commands.sbom, inspect_commands.diff),
     *(image_commands.clean, image_commands.show_engine),
 ):
     main.add_command(_command)

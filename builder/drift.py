@@ -72,7 +72,7 @@ def _files(made: Made, rendered: Sequence[Instruction]) -> Iterator[str]:
 def _scripts(history: Sequence[str], rendered: Sequence[Instruction]) -> Iterator[str]:
     """Steps by their scripts. The base's own stand first in a history, so ours begin with the first that is known."""
     wanted = {_script(step): step.name for step in rendered if step.keyword == "RUN"}
-    ran = [_plain(found["script"]) for entry in history if (found := _RUN.fullmatch(entry))]
+    ran = [_plain(script) for entry in history if (script := script_of(entry)) is not None]
     begin = next((at for at, script in enumerate(ran) if script in wanted), len(ran))
     ours = ran[begin:]
     for script, name in wanted.items():
@@ -81,6 +81,12 @@ def _scripts(history: Sequence[str], rendered: Sequence[Instruction]) -> Iterato
     for script in ours:
         if script not in wanted:
             yield f"step that is rendered no more: {script.splitlines()[0][:100]}"
+
+
+def script_of(instruction: str) -> str | None:
+    """The script of a step, as the engine's history has it; None of what is no step of ours."""
+    found = _RUN.fullmatch(instruction)
+    return found["script"] if found else None
 
 
 def _script(step: Instruction) -> str:

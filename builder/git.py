@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from builder.errors import Problem, UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -132,6 +134,19 @@ def check_out(folder: Path, commit: str, tree: Path, paths: Sequence[str] = ("."
     done = _run([*command, "--", *paths], TIME_LIMIT_S, environment)
     if done.returncode:
         raise GitError("no commit", done.stderr.strip(), str(folder))
+
+
+def revision(where: Path, name: str) -> str:
+    """The commit that a revision names in a checkout.
+
+    Raises:
+        UsageError: where git does not know it.
+    """
+    known = git(where, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if known.returncode:
+        hint = "git fetch it first; a shallow clone has no history: git fetch --unshallow"
+        raise UsageError(Problem(f"git knows no revision {name!r} here", hint=hint))
+    return known.stdout.strip()
 
 
 def git(where: Path, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -57,3 +57,24 @@ def sbom(tag: str, file: Path | None) -> None:
         write_atomically(file, text)
     else:
         click.echo(text, nl=False)
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--format", "shape", type=click.Choice(["table", "json", "markdown"]), default="table")
+def diff(a: str, b: str, shape: str) -> None:
+    r"""Compare A and B: pins, distributions, variables, layers by size, checks.
+
+    \b
+    vime:rocm7.14-gfx942    an image, because of its colon
+    rocm7.14@main           a manifest at a revision of git
+    rocm7.14                the manifest as it stands
+
+    Example: python -m builder diff rocm7.14@main rocm7.14
+    """
+    from builder import diff as comparing  # noqa: PLC0415
+    from builder import side  # noqa: PLC0415
+
+    found = comparing.diff(side.of(a, front.engine), side.of(b, front.engine))
+    click.echo(comparing.FORMATS[shape](found))

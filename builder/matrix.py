@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from builder import dockerfile, git
 from builder import manifest as manifests
 from builder.build import Order
-from builder.errors import Problem, UsageError
 from builder.manifest import UNKNOWN
 
 if TYPE_CHECKING:
@@ -39,11 +38,8 @@ def changed_since(reference: str, found: Sequence[Order], root: Path) -> list[Or
     Raises:
         UsageError: where git does not know the revision.
     """
-    known = git.git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    if known.returncode:
-        hint = "git fetch it first; a shallow clone has no history: git fetch --unshallow"
-        raise UsageError(Problem(f"git knows no revision {reference!r} here", hint=hint))
-    return [order for order in found if _differs(order, known.stdout.strip(), root)]
+    commit = git.revision(root, reference)
+    return [order for order in found if _differs(order, commit, root)]
 
 
 def _differs(order: Order, commit: str, root: Path) -> bool:

@@ -56,6 +56,8 @@ ROOMS = [
     *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
     *(
         "git",
+        "side",
+        "diff",
         "patches",
         "uv",
         "resolve",

@@ -1,0 +1,119 @@
+"""One side of a diff: an image, or a manifest as it stands or stood at a revision."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder import drift, git, lists, made, project, reading
+from builder import manifest as manifests
+from builder.errors import BaseFactsError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from builder.engine import Engine
+    from builder.manifest import Manifest
+
+# Of the carried manifest, and of its keys, what pins something beside base and sources.
+TABLES = ("build_tools", "constraints", "installer", "overrides")
+SHOWN = 80  # characters of an instruction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What can be compared; of what is None, `unknown` says why.
+
+    Attributes:
+        env: of an image all that it sets, of a manifest all that it declares.
+        layers: bytes by instruction, where it added any; a script goes by its first line.
+        checks: outcomes in the image's own build.
+    """
+
+    title: str
+    pins: Mapping[str, str]
+    env: Mapping[str, str]
+    distributions: Mapping[str, str] | None
+    layers: Mapping[str, int] | None
+    checks: Mapping[str, str] | None
+    unknown: Mapping[str, str]
+
+    @property
+    def is_built(self) -> bool:
+        return self.layers is not None
+
+
+def of(text: str, engine: Callable[[], Engine]) -> Side:
+    """The side that a text names: with a colon an image; else a manifest, at the revision that follows an @.
+
+    Raises:
+        UsageError: where there is no such image, manifest or revision, or the image is none of ours.
+        ManifestError: where the manifest of then is none today.
+    """
+    if ":" in text:
+        return _of_image(engine(), text)
+    name, at, revision = text.partition("@")
+    return _of_manifest(text, _then(name, revision) if at else project.load(name)[0])
+
+
+def _then(name: str, revision: str) -> Manifest:
+    commit, path = git.revision(project.ROOT, revision), f"images/{name}.yaml"
+    shown = git.git(project.ROOT, "show", f"{commit}:./{path}")
+    if shown.returncode:
+        raise UsageError(Problem(f"there is no {path} at {revision}", hint=f"git log -- {path}"))
+    return manifests.parse(shown.stdout.encode(), project.ROOT / path)
+
+
+def _of_manifest(title: str, manifest: Manifest) -> Side:
+    pins = {"base.image": manifest.base.image, "base.digest": manifest.base.digest}
+    for name, source in manifest.sources.items():
+        values = {key: getattr(source, key) for key in manifests.PINS}
+        pins |= {f"{name}.{key}": value for key, value in values.items() if value}
+    return Side(
+        title=title,
+        pins={**pins, **_tables(lists.content(manifest))},
+        env={name: variable.value for name, variable in manifest.env.items()},
+        distributions=None,
+        layers=None,
+        checks=None,
+        unknown=dict.fromkeys(("distributions", "layers", "checks"), f"{title} is a manifest, and was not built"),
+    )
+
+
+def _of_image(engine: Engine, tag: str) -> Side:
+    image, unknown = made.read(engine, tag), dict[str, str]()
+    distributions: Mapping[str, str] | None = None
+    try:
+        found, _ = reading.inside(engine, image.image_id, [])
+        distributions = {name: str(entry["version"]) for name, entry in found["distributions"].items()}
+    except BaseFactsError as error:
+        unknown["distributions"] = error.problems[0].message.splitlines()[0]
+    if image.checks is None:
+        unknown["checks"] = f"{tag} has no result of its build's checks"
+    layers = dict[str, int]()
+    for layer in engine.history(image.image_id):
+        name = _named(layer.instruction)
+        if layer.size:
+            layers[name] = layers.get(name, 0) + layer.size
+    return Side(
+        title=tag,
+        pins={**image.pinned, **_tables(image.json("manifest.json") or {})},
+        env=image.env,
+        distributions=distributions,
+        layers=layers,
+        checks=image.checks,
+        unknown=unknown,
+    )
+
+
+def _tables(content: Mapping[str, Any]) -> dict[str, str]:
+    flat = drift.flat({key: content.get(key, {}) for key in TABLES})
+    return {key.removesuffix(".version"): value for key, value in flat.items() if key.endswith(".version")}
+
+
+def _named(instruction: str) -> str:
+    script = drift.script_of(instruction)
+    first = f"RUN {script}" if script is not None else instruction
+    plain = re.sub(r"\s+", " ", (first.strip().splitlines() or ["(the root of its base)"])[0])
+    return plain if len(plain) <= SHOWN else f"{plain[:SHOWN]}..."
