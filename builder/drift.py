@@ -35,6 +35,8 @@ def of(made: Made, manifest: Manifest, facts: Facts) -> Iterator[str]:
     if carried is None:
         yield "manifest: the image carries none"
     else:
+        if render.digest(made.files[_MANIFEST].decode()) != made.label("manifest"):
+            yield "manifest: what the image carries has another digest than its label says"
         yield from _keys(flat(carried), flat(own))
     yield from _files(made, rendered)
     yield from _scripts(made.history, rendered)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from builder import front
@@ -32,18 +30,16 @@ def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
 
 @click.command()
 @click.argument("tag")
-@click.option("--output", "file", type=click.Path(path_type=Path), help="Write it there, instead of printing it.")
-def sbom(tag: str, file: Path | None) -> None:
+def sbom(tag: str) -> None:
     """List the software of the image TAG as CycloneDX: Python distributions, Debian packages, git sources.
 
     Each distribution has its flavour and where it came from: a source, a plan, a build tool, the base; or unknown.
 
-    Example: python -m builder sbom vime:rocm7.14-gfx942 --output sbom.json
+    Example: python -m builder sbom vime:rocm7.14-gfx942
     """
     from builder import made  # noqa: PLC0415
     from builder import sbom as materials  # noqa: PLC0415
     from builder.errors import BuilderError  # noqa: PLC0415
-    from builder.report import write_atomically  # noqa: PLC0415
 
     engine = front.engine()
     image = made.read(engine, tag)
@@ -52,11 +48,7 @@ def sbom(tag: str, file: Path | None) -> None:
     except BuilderError as error:
         click.echo(f"what came with the base is told as far as it is sealed: {error.problems[0].message}", err=True)
         facts = None
-    text = materials.of(engine, image, facts)
-    if file:
-        write_atomically(file, text)
-    else:
-        click.echo(text, nl=False)
+    click.echo(materials.of(engine, image, facts), nl=False)
 
 
 @click.command()

@@ -66,7 +66,8 @@ class Made:
     def _folder(self, folder: str) -> dict[str, dict[str, Any]]:
         start = f"{lists.HOME}/{folder}/"
         names = sorted(path.removeprefix(start) for path in self.files if path.startswith(start))
-        return {name.removesuffix(".json"): self.json(f"{folder}/{name}") or {} for name in names}
+        found = {name.removesuffix(".json"): self.json(f"{folder}/{name}") for name in names}
+        return {name: content for name, content in found.items() if isinstance(content, dict)}
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -102,7 +103,8 @@ def read(engine: Engine, tag: str) -> Made:
     config = engine.config(image_id)
     files = contents.read(engine, image_id, [lists.HOME])
     if not files:
-        raise UsageError(Problem(f"{tag!r} has the label of our images, and nothing in {lists.HOME}"))
+        hint = "it was labelled by somebody else, or is no finished image"
+        raise UsageError(Problem(f"{tag!r} has the label of our images, and nothing in {lists.HOME}", hint=hint))
     labels = dict(config.get("Labels") or {})
     return Made(
         tag=tag,

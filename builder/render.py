@@ -38,7 +38,7 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
     """
     try:
         template = _environment(templates).get_template("Dockerfile.j2")
-        text = template.render(_names(manifest, facts), templates_digest=_digest(_without_comments(templates)))
+        text = template.render(_names(manifest, facts), templates_digest=digest(_without_comments(templates)))
     except jinja2.TemplateError as error:
         raise RenderError(Problem(str(error), _place_in_template(error))) from error
     base = rules.Base({**dict.fromkeys(facts.env_unknown), **facts.env}, facts.tools)
@@ -73,12 +73,13 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "checks": lists.text(checklist.wanted(manifest, facts)),
         "dropped": _dropping(dropped) if dropped else "",
         "manifest_json": content,
-        "manifest_digest": _digest(content),
+        "manifest_digest": digest(content),
         "program": lambda name: (PROGRAMS / name).read_text(encoding="utf-8"),
     }
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """As a label names it."""
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import hollow
@@ -67,6 +68,13 @@ def test_a_step_and_a_file_that_changed_are_named(image: Made) -> None:
     assert "step FETCH_VIME: the image has no such script" in found
     assert f"file {HOME}/checks.json: another content" in found
     assert any(line.startswith("step that is rendered no more: ") for line in found)
+
+
+def test_a_manifest_that_was_exchanged_in_the_image_does_not_have_the_digest_of_its_label(image: Made) -> None:
+    path = f"{HOME}/manifest.json"
+    exchanged = replace(image, files={**image.files, path: image.files[path] + b"\n"})
+    (line,) = drift.of(exchanged, MANIFEST, FACTS)
+    assert line == "manifest: what the image carries has another digest than its label says"
 
 
 def test_an_image_whose_manifest_is_gone_is_explained_and_the_rest_is_unknown(

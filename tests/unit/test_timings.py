@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import build, facts, manifest, registry
+from builder import build, facts, manifest, proof, registry
 from builder.build import Order
 from builder.report import Report, Step
 from builder.trace import Event
@@ -37,6 +37,14 @@ def test_a_build_from_the_cache_does_not_forget_what_its_steps_take(tmp_path: Pa
     written(tmp_path, Step(name="A", cached=False, seconds=10.0), Step(name="B", cached=False, seconds=20.0))
     known = written(tmp_path, Step(name="A", cached=True, seconds=0.0), Step(name="B", cached=False, seconds=25.0))
     assert known == {"A": 10.0, "B": 25.0}
+
+
+def test_what_a_verification_came_to_is_kept_by_the_image_s_id(tmp_path: Path) -> None:
+    written(tmp_path)
+    kept = proof.of(tmp_path, "sha256:1")
+    assert kept is not None
+    assert (kept.image, kept.passed) == ("rocm7.14", False)
+    assert proof.of(tmp_path, "sha256:2") is None
 
 
 def test_a_step_that_is_gone_is_forgotten(tmp_path: Path) -> None:
