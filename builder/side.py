@@ -88,7 +88,8 @@ def _of_image(engine: Engine, tag: str) -> Side:
         found, _ = reading.inside(engine, image.image_id, [])
         distributions = {name: str(entry["version"]) for name, entry in found["distributions"].items()}
     except BaseFactsError as error:
-        unknown["distributions"] = error.problems[0].message.splitlines()[0]
+        said = error.problems[0].message.partition(";")[0]
+        unknown["distributions"] = said.replace(image.image_id, tag)
     if image.checks is None:
         unknown["checks"] = f"{tag} has no result of its build's checks"
     layers = dict[str, int]()

@@ -214,6 +214,8 @@ def test_a_wrong_command_line_says_where_the_help_is(project: Project, arguments
         ["--all", "--set", "vime.commit=x"],
         ["--all", "--refresh", "VERIFY"],
         ["--all", "--no-cache"],
+        ["--all", "--cache-from", "localhost:5000/vime:x"],
+        [NAME, "--no-cache", "--cache-from", "localhost:5000/vime:x"],
         [NAME, "--jobs", "2"],
         [NAME, "--fail-fast"],
         ["--all", "--jobs", "0"],
