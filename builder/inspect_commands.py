@@ -63,7 +63,7 @@ def diff(a: str, b: str, shape: str) -> None:
     rocm7.14@main           a manifest at a revision of git
     rocm7.14                the manifest as it stands
 
-    Example: python -m builder diff rocm7.14@main rocm7.14
+    Example: python -m builder diff vime:rocm7.14-gfx942 rocm7.14
     """
     from builder import diff as comparing  # noqa: PLC0415
     from builder import side  # noqa: PLC0415
