@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = "/vime-probe"
 PROGRAMS = ("probe.py", "gpu_trial.py")
-TIME_LIMIT_S = 600
+TIME_LIMIT_S = 900  # 16 GPUs on which every trial runs into its own
 TIMED_OUT = 124  # the exit code of `timeout`
 
 

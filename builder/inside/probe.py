@@ -95,17 +95,19 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
 
 
 def visible(number: int) -> list[int]:
-    """The ordinals of this process's GPUs in their node, as a mask has to name them."""
-    for name in ENGINE_MASKS:
-        words = os.environ.get(name, "").split(",")
-        if len(words) == number and all(word.isdecimal() for word in words):
-            return list(map(int, words))
-    return list(range(number))
+    """Our GPUs by their numbers, as an engine's mask has to name them; none where our own mask has UUIDs.
+
+    HIP reads the first mask that is not blank, leaves out what it has already, and ends at a word that names no GPU.
+    """
+    mask = next(filter(None, map(os.environ.get, ENGINE_MASKS)), "")
+    words = list(dict.fromkeys(mask.split(",")))[:number]
+    if len(words) < number or not mask:
+        return list(range(number))
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
 
 
-def ipc(number: int) -> list[Row]:
+def ipc(node: list[int]) -> list[Row]:
     """Every GPU's tensor opened under every mask, and both ways of ROCm's IPC."""
-    node = visible(number)
     own = os.environ.get(LEGACY, UNSET)  # what that means, differs between releases of ROCm
     with ThreadPoolExecutor(AT_ONCE) as pool, contextlib.ExitStack() as stack:
         trainers, waiting = [], []
@@ -176,18 +178,20 @@ def observe(devices: Path, targets: list[str], *, only_ipc: bool) -> Iterator[tu
         gpus = counts["torch"].get("devices", [])
         if not gpus or not counts["torch"]["rocm"]:
             return
+        numbers = visible(len(gpus))
         if not only_ipc:
             known = targets or counts["torch"]["targets"]
             able = [gpu["ordinal"] for gpu in gpus if gpu["target"] in known]
             asked: list[tuple[int, str | None]] = [(ordinal, None) for ordinal in able]
-            if able and len(gpus) > 1:  # once more, alone: as device 0 of a mask that does not start at 0
-                asked.append((0, str(visible(len(gpus))[able[-1]])))
+            if able and len(numbers) > 1:  # once more, alone: as device 0 of a mask that does not start at 0
+                asked.append((0, str(numbers[able[-1]])))
             trials = list(pool.map(lambda each: run("product", str(each[0]), mask=each[1]), asked))
             yield "products", [{"ordinal": ordinal, "engine": mask, **trial}
                                for (ordinal, mask), trial in zip(asked, trials, strict=True)]
-            yield "saver", run("saver") if 0 in able else {"error": "GPU 0 has no code in the image"}
-    if len(gpus) > 1:
-        yield "ipc", ipc(len(gpus))
+            if able:
+                yield "memory_saver", {"ordinal": able[0], **run("saver", str(able[0]))}
+    if len(numbers) > 1:
+        yield "ipc", ipc(numbers)
 
 
 def main() -> None:
@@ -200,10 +204,12 @@ def main() -> None:
     options = parser.parse_args()
     globals()["LIMIT_S"] = options.limit
     began = time.monotonic()
-    seen: Row = {"schema": SCHEMA, "seconds": 0.0}
-    seen.update(observe(options.devices, [each for each in options.targets.split(";") if each],
-                        only_ipc=options.only_ipc))
-    seen["seconds"] = round(time.monotonic() - began, 1)
+    seen: Row = {"schema": SCHEMA, "seconds": {}}
+    for name, found in observe(options.devices, [each for each in options.targets.split(";") if each],
+                               only_ipc=options.only_ipc):
+        seen[name] = found
+        seen["seconds"][name] = round(time.monotonic() - began, 1)
+        began = time.monotonic()
     print(options.nonce + json.dumps(seen))
 
 

@@ -83,12 +83,20 @@ def asked(script: ModuleType, image: Path, *more: str) -> Any:
         ([*NEEDED, "--output", "new", "--time-limit", "0"], "--time-limit: a positive number of seconds"),
         ([*NEEDED, "--output", "."], "is there already"),
         ([*NEEDED, "--output", "new", "--model-size", "7B"], "unrecognized arguments: --model-size 7B"),
+        ([*NEEDED, "--output", "new", "extra"], "unrecognized arguments: extra"),
+        ([*NEEDED, "--output", "new", "--gpus", "-4"], "with one GPU every ordinal is 0"),
+        ([*NEEDED, "--output", "new", "--time-limit", "1e3"], "invalid int value: '1e3'"),
+        ([*NEEDED, "--output"], "argument --output: expected one argument"),
+        ([*NEEDED, "--output", ""], "argument --output: an empty path"),
+        ([*NEEDED, "--output", "o" * 300, "--gpus", "1"], "with one GPU"),
+        ([*NEEDED, "--output", "vime/new", "--vime", "vime"], "is in the tree that is copied there"),
     ],
 )
 def test_wrong_arguments_are_said_and_end_with_2(tmp_path: Path, words: list[str], message: str) -> None:
     done = run(tmp_path, *words)
     assert done.returncode == 2
     assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_help_says_that_it_was_not_run_on_hardware(tmp_path: Path) -> None:
@@ -105,7 +113,33 @@ def test_without_a_gpu_it_could_not_run_and_leaves_nothing(image: Path) -> None:
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, *NEEDED, "--output", "out")
-    assert (done.returncode, done.stderr) == (3, f"could not run: no {tmp_path / 'model'}\n")
+    assert (done.returncode, done.stderr) == (3, f"could not run: no folder {tmp_path / 'model'}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model", "no folder {image}/model"),
+        ("prompts.jsonl", "no file {image}/prompts.jsonl"),
+        ("vime/scripts/models/qwen2.5-0.5B.sh", "no file {image}/vime/scripts/models/qwen2.5-0.5B.sh"),
+    ],
+)
+def test_what_is_of_another_kind_is_named_before_anything_is_copied(image: Path, name: str, message: str) -> None:
+    if (image / name).is_dir():
+        (image / name).rmdir()
+        (image / name).touch()
+    else:
+        (image / name).unlink()
+        (image / name).mkdir()
+    done = run(image, *NEEDED, "--output", "out", "--vime", "vime", "--megatron", "megatron")
+    assert (done.returncode, done.stderr) == (3, f"could not run: {message.format(image=image)}\n")
+    assert not (image / "out").exists()
+
+
+def test_a_name_that_no_file_can_have_could_not_run(tmp_path: Path) -> None:
+    done = run(tmp_path, "--model", "a" * 300, *NEEDED[2:], "--output", "out")
+    assert (done.returncode, done.stderr[:14]) == (3, "could not run:")
+    assert "Traceback" not in done.stderr
 
 
 # The dry run
@@ -124,6 +158,7 @@ def test_a_dry_run_prints_both_starts_and_does_nothing(tmp_path: Path) -> None:
     ):
         assert words in done.stdout
     assert done.stdout.count("python3 train.py") == 2
+    assert done.stdout.count("--actor-num-gpus-per-node 8 --num-gpus-per-node 8 --colocate") == 2
 
 
 def test_the_two_starts_differ_in_their_trees_alone(script: ModuleType, image: Path) -> None:
@@ -149,7 +184,7 @@ def test_one_tree_has_the_patch_and_the_other_is_as_before(script: ModuleType, i
 def test_a_tree_without_the_patch_is_refused(script: ModuleType, image: Path) -> None:
     shutil.rmtree(image / "vime")
     shutil.copytree(ROOT / "standins/sources/vime", image / "vime")
-    with pytest.raises(SystemExit, match="does not have the patch"):
+    with pytest.raises(script.CouldNotRunError, match="does not have the patch"):
         script.tree(asked(script, image), "with")
 
 
