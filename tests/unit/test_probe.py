@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
-from simulated_host import RULES, count, observe, probe
+from simulated_host import ROOT, RULES, count, observe, probe
 
-from builder import verdict
+from builder import probing, verdict
 
 if TYPE_CHECKING:
     from builder.observed import Probed
@@ -31,6 +33,25 @@ def launches(folder: Path) -> list[str]:
     """The GPUs that something was launched on, one a launch."""
     log = folder / "host/log"
     return [line.split()[1] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+# The interpreter
+
+
+@pytest.mark.parametrize(
+    ("pythons", "chosen"),
+    [(("absent", "without", "with", "other"), "with"), (("absent", "without"), "without"), (("other",), "other")],
+)
+def test_the_first_interpreter_with_a_torch_runs_the_probe(
+    tmp_path: Path, pythons: tuple[str, ...], chosen: str
+) -> None:
+    for name, has_torch in (("without", False), ("with", True), ("other", True)):
+        answer = f'[ "$1" != -c ] || exit {int(not has_torch)}'
+        (tmp_path / name).write_text(f'#!/bin/sh\n{answer}\nprintf "%s|" {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    words = [*(str(tmp_path / name) for name in pythons), "--", "probe.py", "--targets", "gfx942;gfx950"]
+    done = subprocess.run(["sh", "-c", probing.START, "sh", *words], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{chosen}|probe.py|--targets|gfx942;gfx950|"
 
 
 # Good hosts
@@ -72,6 +93,12 @@ def test_the_sentence_and_the_table_say_where_a_narrow_mask_fails(tmp_path: Path
         "0    reordered  0-2         ok     ok     ok       ok",
         "1    narrow     1           error  error  error    error",
     ]
+
+
+def test_the_document_shows_what_the_probe_prints(tmp_path: Path) -> None:
+    found = probe(tmp_path, {"gpus": 4}, private=True)
+    written = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    assert f"```\n{found.table}\n\n{click.wrap_text(found.sentence, width=80)}\n```" in written
 
 
 def test_the_table_of_16_gpus_in_three_ways_of_ipc_is_no_wider_than_a_terminal(tmp_path: Path) -> None:
