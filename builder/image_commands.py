@@ -109,12 +109,9 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     if image_id is None:
         raise UsageError(Problem(f"the engine has no image {image!r}", hint=f"docker pull {image}"))
     labels = engine.labels(image_id)
-    name = labels.get(f"{LABEL}.image")
-    if name and not python:
-        python = load(name)[1].python.executable
     probed = _probed(engine, image_id, python)
     report = Report(
-        image=name or image,
+        image=labels.get(f"{LABEL}.image", image),
         image_id=image_id,
         tag=None,
         gpu_targets=probed.targets,
