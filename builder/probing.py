@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = "/vime-probe"
 PROGRAMS = ("probe.py", "gpu_trial.py")
-TIME_LIMIT_S = 900  # 16 GPUs on which every trial runs into its own limit, 16 of them at once, take 720
+TIME_LIMIT_S = 900  # 16 GPUs on which every trial runs into its own limit, 16 of them at once, take 840
 TIMED_OUT = 124  # the exit code of `timeout`
 # Before `--`, interpreters: the first that has a torch goes on, or else the first at all, which says that it has none.
 START = """

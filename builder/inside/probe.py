@@ -18,6 +18,7 @@ from typing import Any
 
 SCHEMA = 1
 LIMIT_S = 60.0  # of a trial: torch alone takes seconds to import
+COLD = 3  # times as long: what the first processes import is in no cache yet
 AT_ONCE = 16
 MARK = "@trial "  # what the line of a trial's result begins with
 TRIAL = Path(__file__).resolve().with_name("gpu_trial.py")
@@ -55,14 +56,15 @@ def found_in(output: str, code: int | None) -> Row:
     return {"error": f"{how}, {lines[-1] if lines else 'no message'}"}
 
 
-def run(name: str, *words: str, given: str = "", **settings: str | None) -> Row:
+def run(name: str, *words: str, given: str = "", limit: float | None = None, **settings: str | None) -> Row:
+    limit = limit or LIMIT_S
     child = start(name, *words, **settings)
     try:
-        output, _ = child.communicate(given, timeout=LIMIT_S)
+        output, _ = child.communicate(given, timeout=limit)
     except subprocess.TimeoutExpired:
         end(child)
         child.communicate()
-        return {"error": f"did not end within {LIMIT_S:g} s"}
+        return {"error": f"did not end within {limit:g} s"}
     end(child)  # what it may have started
     return found_in(output, child.returncode)
 
@@ -173,7 +175,8 @@ def observe(devices: Path, targets: list[str], *, only_ipc: bool) -> Iterator[tu
         return
     orders = ["torch"] if only_ipc else ["torch", "amdsmi,torch", "torch,amdsmi"]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        counts = dict(zip(orders, pool.map(lambda order: run("count", order), orders), strict=True))
+        counted = pool.map(lambda order: run("count", order, limit=COLD * LIMIT_S), orders)
+        counts = dict(zip(orders, counted, strict=True))
         yield "counts", counts
         gpus = counts["torch"].get("devices", [])
         if not gpus or not counts["torch"]["rocm"]:
