@@ -99,10 +99,10 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
 def visible(number: int) -> list[int]:
     """Our GPUs by their numbers, as an engine's mask has to name them; none where our own mask has UUIDs.
 
-    HIP reads the first mask that is not blank, leaves out what it has already, and ends at a word that names no GPU.
+    HIP reads the first mask that is not blank, up to a word that names no GPU; torch counts none where one is repeated.
     """
     mask = next(filter(None, map(os.environ.get, ENGINE_MASKS)), "")
-    words = list(dict.fromkeys(mask.split(",")))[:number]
+    words = mask.split(",")[:number]
     if len(words) < number or not mask:
         return list(range(number))
     return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
