@@ -88,6 +88,10 @@ def test_the_command_ends_with_21_where_nothing_could_be_tried_and_says_so_in_on
     assert done.stderr.startswith(f"error: 7 of 7 could not run; {written['sentence']}")
 
 
+def test_an_empty_name_is_no_image(engine: Engine) -> None:
+    assert engine.image_id("") is None
+
+
 def test_an_image_without_that_python_is_an_error_with_its_words(engine: Engine, tiny: str) -> None:
     with pytest.raises(VerificationError, match="the probe did not run: exit code 127") as caught:
         probing.probe(engine, tiny, "python3", NO_GPU)

@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -159,6 +160,13 @@ def test_a_dry_run_prints_both_starts_and_does_nothing(tmp_path: Path) -> None:
         assert words in done.stdout
     assert done.stdout.count("python3 train.py") == 2
     assert done.stdout.count("--actor-num-gpus-per-node 8 --num-gpus-per-node 8 --colocate") == 2
+
+
+def test_whoever_has_read_enough_of_a_dry_run_is_told_nothing(tmp_path: Path) -> None:
+    words = [*NEEDED, "--output", "out", "--gpus", "1000", "--dry-run"]
+    asked = f"{shlex.join([sys.executable, str(SCRIPT), *words])} | head -n 1"
+    done = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 def test_the_two_starts_differ_in_their_trees_alone(script: ModuleType, image: Path) -> None:
