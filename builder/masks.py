@@ -39,7 +39,7 @@ def _contradictions(masks: Mapping[str, str]) -> Iterator[str]:
     """What two masks say of each other."""
     if HIP in masks and CUDA in masks and masks[HIP] != masks[CUDA]:
         yield f"{HIP}={masks[HIP]!r} and {CUDA}={masks[CUDA]!r}: vLLM refuses to start"
-    if ROCR in masks and (HIP in masks or CUDA in masks):
+    if ROCR in masks and not masks.keys().isdisjoint({HIP, CUDA, OPENCL}):
         yield f"{ROCR}={masks[ROCR]!r} masks first, and the other mask counts in what it leaves"
     read = masks.get(HIP) or masks.get(CUDA)
     if read and masks.get(OPENCL) and masks[OPENCL] != read:

@@ -227,6 +227,7 @@ MASKS: list[tuple[dict[str, str], str, str]] = [
     ({ROCR: "1"}, "passed", "Ray refuses to run with it"),
     ({ROCR: "1", CUDA: "0,1"}, "failed", "ROCR_VISIBLE_DEVICES='1' masks first"),
     ({ROCR: "0,1", HIP: "1"}, "failed", "masks first"),
+    ({ROCR: "0,1", OPENCL: "1"}, "failed", "masks first"),
     ({ROCR: "0, 1"}, "passed", "ROCR_VISIBLE_DEVICES='0, 1'"),
     ({ROCR: ""}, "failed", "ROCR_VISIBLE_DEVICES='' hides every GPU"),
     ({ROCR: "0,7"}, "failed", "the mask names 2 GPUs, HIP counts 1"),
