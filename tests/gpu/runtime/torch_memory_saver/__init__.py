@@ -26,7 +26,8 @@ class Saver:
             os.abort()
         if simulated.RULES["pause"] == "gives the memory back":
             for each in torch.filled:
-                each.paused = tag in (None, each.tag) and each.size > KEEPS
+                if tag in (None, each.tag):
+                    each.paused = each.size > KEEPS
 
     def resume(self, tag=None):
         for each in torch.filled:
