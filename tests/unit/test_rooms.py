@@ -29,6 +29,7 @@ ROOMS = [
     ),
     *(
         "dockerfile",
+        "rules",
         "steps",
         "render",
         "trace",
@@ -53,8 +54,10 @@ ROOMS = [
         "resolve",
         "probes",
         "planning",
+        "toolchain",
         "preflight",
         "bump",
+        "summary",
         "base_pin",
         "doctor",
         "base_commands",

@@ -1,4 +1,4 @@
-"""Builds the stand-in vLLM for ROCm: three modules, each with a kernel for every target."""
+"""Builds the stand-in vLLM for ROCm: four modules, each with a kernel for every target."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools_scm import get_version
 
 HERE = Path(__file__).resolve().parent
-MODULES = ("_C", "_moe_C", "_rocm_C")
+MODULES = ("_C", "_C_stable_libtorch", "_moe_C_stable_libtorch", "_rocm_C")
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 NO_CODE = b"stand-in code object, not compiled"
 
