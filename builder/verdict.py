@@ -110,8 +110,8 @@ def _counts(seen: Mapping[str, Seen], _: tuple[str, ...], __: Sequence[Row]) -> 
     wrong: list[str] = []
     for order, found in counts.items():
         told = found.get("error") or f"torch {found['torch']}, HIP {found['hip']}"
-        line = f"imported as {order.replace(',', ', then ')}: {told}"
         absent = "No module named 'amdsmi'" in told
+        line = f"imported as {order.replace(',', ', then ')}: {'could not run: ' * absent}{told}"
         alike = found.get("torch") == found.get("hip") == first.get("hip")
         (lines if absent or (alike and found.get("hip")) else wrong).append(line)
     if wrong:
