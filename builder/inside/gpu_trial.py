@@ -15,6 +15,7 @@ from typing import Any
 
 MARK = "@trial "
 DEVICE_ARGUMENT = 6  # of torch's rebuild_cuda_tensor; vLLM writes the engine's own device there
+COUNTER_ARGUMENT = 11  # a file in /dev/shm, with the number of importers
 ODD_BYTES = (2**30, 2**20 + 1, 4097)  # for the memory saver: beside pages, and beside its chunks
 Row = dict[str, Any]
 
@@ -97,10 +98,12 @@ def export(*ordinals: str) -> Row:
             tensor = content.to(f"cuda:{ordinal}")
             torch.cuda.synchronize(ordinal)
             KEPT.append(tensor)
-            packed = base64.b64encode(pickle.dumps(reduce_tensor(tensor)[1])).decode()
+            arguments = reduce_tensor(tensor)[1]
+            counter = os.fsdecode(arguments[COUNTER_ARGUMENT])
         except Exception as error:  # noqa: BLE001 - one GPU's failure is an observation
             return {"error": said(error)}
-        return {"packed": packed, "checksum": checksum(content.tolist())}
+        packed = base64.b64encode(pickle.dumps(arguments)).decode()
+        return {"packed": packed, "checksum": checksum(content.tolist()), "counter": counter}
 
     return {"handles": [handle(int(ordinal)) for ordinal in ordinals]}
 

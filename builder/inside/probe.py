@@ -73,6 +73,7 @@ def run(name: str, *words: str, given: str = "", limit: float | None = None, **s
 def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[], list[Row]]]:
     """A process that holds a tensor on each of its GPUs while the block lasts; what to call for their handles."""
     child = start("export", *map(str, ordinals), **settings)
+    counters: set[str] = set()
     watch = threading.Timer(LIMIT_S, end, [child])
     watch.start()
 
@@ -85,6 +86,7 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
         late = not watch.is_alive()
         watch.cancel()
         found = found_in(output, None if MARK in output else child.wait())
+        counters.update(each["counter"] for each in found.get("handles", ()) if "counter" in each)
         why = f"did not end within {LIMIT_S:g} s" if late else found.get("error", "")
         return list(found.get("handles") or [{"error": why}] * len(ordinals))
 
@@ -94,6 +96,8 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
         watch.cancel()
         end(child)
         child.communicate()
+        for name in counters:  # which torch removes only at the end of a process that is not killed
+            Path("/dev/shm", name.lstrip("/")).unlink(missing_ok=True)  # noqa: S108 - it lies there
 
 
 def visible(number: int) -> list[int]:

@@ -330,6 +330,14 @@ def test_an_exporter_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     assert "export" in found.table
 
 
+def test_nothing_is_left_in_the_memory_that_processes_share(tmp_path: Path) -> None:
+    """With the host's IPC namespace that is the host's own; torch's file there outlives an exporter that is killed."""
+    found = probe(tmp_path, {"gpus": 3})
+    assert outcomes(found)["ipc"] == "passed"
+    number = (tmp_path / "host").stat().st_ino
+    assert not list(Path("/dev/shm").glob(f"torch_*_{number}_*"))
+
+
 def test_how_long_each_check_took_is_in_the_report(tmp_path: Path) -> None:
     seen = observe(tmp_path / "host", {"gpus": 2})
     took = {check.kind: check.seconds for check in verdict.judge({"host": seen}).checks}
