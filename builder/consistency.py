@@ -167,6 +167,11 @@ def _covered(document: Document, lists: tuple[str, ...], name: str, path: tuple[
                 yield Problem(f"{name!r} is {key} (line {line})", where)
 
 
+def in_tag(name: str) -> str:
+    """An image's name as its tags have it: a tag takes no `+`, and not every disk tells capitals apart."""
+    return name.lower().replace("+", "_")
+
+
 def checkout(repository: str) -> str:
     """Where a repository stands in the image."""
     return "/opt/" + repository.rstrip("/").rpartition("/")[2].removesuffix(".git")

@@ -198,7 +198,7 @@ class Manifest(schema.Written):
 
     def tag(self, targets: Sequence[str]) -> str:
         """The moving tag of the image built for `targets`."""
-        return f"vime:{v.in_tag(self.name)}-{'-'.join(targets)}"
+        return f"vime:{consistency.in_tag(self.name)}-{'-'.join(targets)}"
 
     def installed_by(self, recipe: str) -> list[Source]:
         """The sources with that recipe, in the order of the file."""

@@ -10,7 +10,7 @@ from builder import dockerfile, git
 from builder import manifest as manifests
 from builder.build import Order
 from builder.errors import Problem, UsageError
-from builder.manifest import UNKNOWN
+from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -115,11 +115,6 @@ def image(value: str) -> str:
     return value
 
 
-def in_tag(name: str) -> str:
-    """An image's name as its tags have it: a tag takes no `+`, and not every disk tells capitals apart."""
-    return name.lower().replace("+", "_")
-
-
 def repository(value: str) -> str:
     """Where git fetches from: no credentials, no query, nothing a shell or git could read as more."""
     hint = "write it as https://host/owner/name"
@@ -204,9 +199,7 @@ absolute_path = _matching(
     rf"(?:/{_SEGMENT})+", "absolute path", "write it as /opt/name: no .., no // and no / at the end"
 )
 relative_path = _matching(
-    rf"(?![-]){_SEGMENT}(?:/{_SEGMENT})*",
-    "relative path",
-    "write it as folder/name: no .. and no / before it",
+    rf"(?![-]){_SEGMENT}(?:/{_SEGMENT})*", "relative path", "write it as folder/name: no .. and no / before it"
 )
 patch_path = _matching(
     rf"(?![-]){_SEGMENT}(?:/{_SEGMENT})*(?<=.\.patch)",
@@ -216,7 +209,6 @@ patch_path = _matching(
 file_glob = _matching(
     rf"{_PATTERN}(?:/{_PATTERN})*", "pattern of files", "write it as folder/*.py: no .. and no / before it"
 )
-count = _matching(r"[1-9][0-9]{0,5}", "whole number", "write it as 240")
 tool = _matching(r"[\w.+\[-]+", "name of a tool", "write it as one calls it: no path")
 facts_name = _matching(r"[a-z0-9][a-z0-9.-]*", "name of facts", "write it as base-v1.2: images/bases/base-v1.2.yaml")
 
@@ -256,7 +248,7 @@ def requirement(value: str) -> str:
 Text = Annotated[str, pydantic.AfterValidator(text)]
 Boolean = Annotated[bool, pydantic.BeforeValidator(boolean)]
 Commit = Annotated[str, pydantic.AfterValidator(commit)]
-Count = Annotated[str, pydantic.AfterValidator(count)]
+Count = Annotated[str, pydantic.AfterValidator(_matching(r"[1-9][0-9]{0,5}", "whole number", "write it as 240"))]
 Digest = Annotated[str, pydantic.AfterValidator(digest)]
 Sha256 = Annotated[str, pydantic.AfterValidator(sha256)]
 ImageName = Annotated[str, pydantic.AfterValidator(image)]
