@@ -52,6 +52,7 @@ def facts_problems(manifest: Manifest, root: Path) -> Iterator[Problem]:
     base = manifest.base
     facts = bases.load(root / bases.FOLDER / f"{base.facts}.yaml")
     if facts.image == base.image and (facts.digest == base.digest or v.UNKNOWN in {facts.digest, base.digest}):
+        yield from bases.shipped_otherwise(manifest, facts)
         return
     where = facts.where("digest" if facts.image == base.image else "image")
     name = base.facts if facts.image == base.image else _name(base.image)

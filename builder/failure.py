@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.entries import install_step
 from builder.errors import BuildFailedError, Location, Problem, VerificationError
 from builder.lists import CACHES, cache_mount
 from builder.trace import CLIPPED
@@ -227,6 +228,7 @@ def made_by(step: str, manifest: Manifest) -> tuple[str | int, ...] | None:
         "REMOVE": ("removed",),
         "SEAL_BASE": ("sealed",),
     }
+    fixed |= {install_step(name): ("prebuilt", name) for name in manifest.prebuilt}
     for name, source in manifest.sources.items():
         if step == source.step("REQUIREMENTS"):
             return ("sources", name, "requirements")

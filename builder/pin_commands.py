@@ -124,6 +124,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
             locks.enter_context(alone(f"manifest:{image}"))
         found = _all_prepared(images, wanted, offline=offline, some=all_images)
         bumps = [each for each, _ in found]
+        others = set(known_images()) - {each.manifest.name for each in bumps}
+        bumping.assert_no_other_image_changes(bumps, [load(name)[0] for name in sorted(others)])
         if file:
             write_atomically(file, "\n".join(summary for _, summary in found))
         if not keep_going:
@@ -131,7 +133,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         if not dry_run:
             bumping.write(bumps, ROOT)
             for one in bumps:
-                click.echo(f"written: {shown(one.manifest.path)}, {shown(ROOT / one.manifest.dockerfile)}", err=True)
+                written = [*one.files, ROOT / one.manifest.dockerfile]
+                click.echo(f"written: {', '.join(str(shown(path)) for path in written)}", err=True)
     if problems := [problem for one in bumps for problem in one.problems]:
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):

@@ -120,7 +120,6 @@ def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             change(standins)
         ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
         base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
-        commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
         tag = f"vime-images-test:{engine.owner}-{len(made)}"
         made.extend([tag, *([base.reference] if change else [])])
         return Order(
@@ -128,7 +127,7 @@ def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             facts=FACTS,
             gpu_targets=targets,
             tag=tag,
-            arguments={"BASE_IMAGE": base.reference, **commits, **(arguments or {})},
+            arguments={"BASE_IMAGE": base.reference, **base.arguments, **(arguments or {})},
             network="none",
         )
 

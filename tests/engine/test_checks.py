@@ -145,8 +145,8 @@ BROKEN = {
     "a module has code for another GPU": Broken(
         kind="device_code",
         check="vllm has device code for every GPU target",
-        lines=shell(f"sed -i 's/gfx942/gfx90a/g' {SITE}/vllm/_moe_C.abi3.so"),
-        says="vllm/_moe_C.abi3.so: wanted gfx942, found gfx90a",
+        lines=shell(f"sed -i 's/gfx942/gfx90a/g' {SITE}/vllm/_moe_C_stable_libtorch.abi3.so"),
+        says="vllm/_moe_C_stable_libtorch.abi3.so: wanted gfx942, found gfx90a",
         along=(SEAL,),  # the file is sealed
     ),
     "a folder hides a part of the checkout": Broken(

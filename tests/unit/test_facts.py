@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from manifests import REAL, changed
 
 from builder import facts, manifest
 from builder.errors import ManifestError
@@ -13,16 +14,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GOOD = ROOT / "tests/manifests/good"
-REAL = ROOT / "images/rocm7.14.yaml"
 BASES = sorted((ROOT / "images/bases").glob("*.yaml"))
-
-
-def changed(*edits: tuple[str, str]) -> Manifest:
-    text = REAL.read_text(encoding="utf-8")
-    for old, new in edits:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return manifest.parse(text.encode(), Path("images/x.yaml"))
 
 
 def complaint(written: Manifest, root: Path = ROOT) -> str:
@@ -68,24 +60,24 @@ def test_a_version_stays_as_it_stands(tmp_path: Path) -> None:
 def test_another_digest_than_the_facts_is_refused() -> None:
     real = manifest.load(REAL)
     digest = real.base.digest.replace("8c8e", "8c8f")
-    said = complaint(changed((real.base.digest, digest)))
-    assert said.startswith(f"images/x.yaml:7:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
+    said = complaint(changed(REAL, (real.base.digest, digest)))
+    assert said.startswith(f"{REAL}:8:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
     assert "images/bases/primus-v26.4.yaml:3:1" in said
 
 
 def test_another_image_than_the_facts_is_refused() -> None:
-    said = complaint(changed(("image: rocm/primus:v26.4", "image: rocm/primus:v26.5")))
+    said = complaint(changed(REAL, ("image: rocm/primus:v26.4", "image: rocm/primus:v26.5")))
     assert "base.image is rocm/primus:v26.5, the facts are of rocm/primus:v26.4" in said
 
 
 def test_an_unknown_digest_contradicts_nothing() -> None:
     real = manifest.load(REAL)
-    assert facts.of(changed((real.base.digest, "unknown")), ROOT).digest == real.base.digest
+    assert facts.of(changed(REAL, (real.base.digest, "unknown")), ROOT).digest == real.base.digest
 
 
 def test_facts_that_are_not_there_are_named_with_what_is() -> None:
-    said = complaint(changed(("facts: primus-v26.4", "facts: primus-v26.3")))
-    assert said.startswith("images/x.yaml:8:3: error: no file")
+    said = complaint(changed(REAL, ("facts: primus-v26.4", "facts: primus-v26.3")))
+    assert said.startswith(f"{REAL}:9:3: error: no file")
     assert "did you mean 'primus-v26.4'?" in said
 
 
@@ -100,17 +92,17 @@ def test_facts_that_are_not_there_are_named_with_what_is() -> None:
     ],
 )
 def test_a_sealed_name_that_the_base_lacks_is_named_with_what_may_be_meant(name: str, meant: str) -> None:
-    said = complaint(changed(("  flash-attn:\n", f"  {name}:\n")))
+    said = complaint(changed(REAL, ("  flash-attn:\n", f"  {name}:\n")))
     assert f"error: the base has no distribution {name!r}\n    hint: {meant}" in said
 
 
 def test_an_optional_name_may_be_absent() -> None:
-    written = changed(("  flash-attn:\n", "  bitsandbytes:\n    optional: true\n"))
+    written = changed(REAL, ("  flash-attn:\n", "  bitsandbytes:\n    optional: true\n"))
     assert facts.of(written, ROOT).matching("bitsandbytes") == []
 
 
 def test_a_forbidden_variable_that_the_base_sets_is_refused() -> None:
-    said = complaint(changed(("  ROCR_VISIBLE_DEVICES:\n", "  GPU_ARCHS:\n")))
+    said = complaint(changed(REAL, ("  ROCR_VISIBLE_DEVICES:\n", "  GPU_ARCHS:\n")))
     assert "error: the base sets 'GPU_ARCHS' to 'native'\n    hint: a Dockerfile cannot unset it" in said
 
 

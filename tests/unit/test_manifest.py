@@ -60,7 +60,9 @@ def test_a_message_is_one_to_paste_and_to_click(tmp_path: Path, monkeypatch: pyt
     Path("images/x.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ManifestError) as caught:
         manifest.load(Path("images/x.yaml"))
-    wanted = "images/x.yaml:17:13: error: 'weel' is not 'wheel' or 'editable'\n    hint: did you mean 'wheel'?"
+    wanted = (
+        "images/x.yaml:17:13: error: 'weel' is not 'wheel', 'editable' or 'shipped'\n    hint: did you mean 'wheel'?"
+    )
     assert str(caught.value) == wanted
 
 

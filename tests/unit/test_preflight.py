@@ -11,7 +11,7 @@ import pytest
 from manifests import REAL, ROOT, changed
 from world import Repository, repository, settings
 
-from builder import facts, git, manifest, preflight, standin, wheelhouse
+from builder import facts, git, manifest, preflight, standin, stock, wheelhouse
 from builder.manifest import Manifest
 from builder.report import Check, Report
 
@@ -45,7 +45,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index with what the stand-in base's has."""
     folder = tmp_path_factory.mktemp("index")
     (folder / "files").mkdir()
-    for wheel in standin._index(MANIFEST, FACTS, standin.STANDINS):  # noqa: SLF001 (the index of every rehearsal)
+    for wheel in stock.index(MANIFEST, FACTS, standin.STANDINS):
         wheel.write(folder / "files")
     wheelhouse.write_index(folder)
     return folder
@@ -176,7 +176,7 @@ def test_what_is_unknown_could_not_be_proved(world: World) -> None:
 def with_line(world: World, name: str, line: str) -> Manifest:
     """The manifest with a commit whose requirement file asks for one thing more."""
     source = MANIFEST.sources[name]
-    assert source.requirements
+    assert source.requirements and source.requirements.file  # noqa: PT018
     repository = world.repositories[name]
     text = (repository.folder / source.requirements.file).read_text()
     return world.manifest(**{name: repository.commit({source.requirements.file: f"{text}\n{line}\n"}, tag=source.tag)})

@@ -163,7 +163,8 @@ def test_a_step_tells_the_guards_its_own_name(path: Path) -> None:
 @every_manifest
 def test_pins_are_build_arguments_and_nothing_else_is(path: Path) -> None:
     written = manifest.load(path)
-    pins = {source.commit_argument: source.commit for source in written.sources.values()}
+    pins = {source.commit_argument: source.commit for source in written.fetched}
+    pins |= {f"{name.upper()}_WHEEL": wheel.reference for name, wheel in written.prebuilt.items()}
     pins |= {"BASE_IMAGE": written.base.reference, "GPU_TARGETS": written.gpu_targets[0]}
     arguments = [step.text.partition("=") for step in steps_of(path) if step.keyword == "ARG"]
     given = {name: value for name, _, value in arguments if value}

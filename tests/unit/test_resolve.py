@@ -70,7 +70,7 @@ class World:
         """The plan of a source whose requirement file has that text."""
         written = changed(REAL, *edits) if edits else MANIFEST
         requirements = written.sources[source].requirements
-        assert requirements
+        assert requirements and requirements.file  # noqa: PT018
         (self.tree / requirements.file).parent.mkdir(parents=True, exist_ok=True)
         (self.tree / requirements.file).write_text(text)
         return resolve.plan(written, FACTS, written.sources[source], self.tree, cache=self.cache, **options)

@@ -17,10 +17,12 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 ROOMS = [
     *(
         "errors",
+        "document",
         "located_yaml",
         "vocabulary",
         "schema",
         "consistency",
+        "entries",
         "manifest",
         "facts",
         "project",
@@ -45,7 +47,7 @@ ROOMS = [
         "build",
     ),
     *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
-    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
+    *("wheelhouse", "rootfs", "stock", "upstreams", "standin", "rehearsal", "front"),
     *(
         "git",
         "patches",

@@ -69,6 +69,7 @@ def test_an_annotated_tag_is_checked_out_at_the_commit_that_it_names(upstream: P
         "checkout": str(tmp_path / "checkout"),
         "distribution": "demo",
         "kept": True,
+        "submodules": {},
         "patches": [],
         "diff_sha256": hashlib.sha256(b"").hexdigest(),
     }
