@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests/manifests"
 REAL = ROOT / "images/rocm7.14.yaml"
+SECOND = ROOT / "images/rocm7.2.yaml"  # on a base that ships vLLM
 GOOD = sorted((TESTS / "good").glob("*.yaml"))
 IMAGES = sorted((ROOT / "images").glob("*.yaml"))
 EVERY = [*IMAGES, *GOOD]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from manifests import REAL, changed
+from manifests import REAL, SECOND, changed
 
 from builder import facts, manifest
 from builder.errors import ManifestError
@@ -191,3 +191,14 @@ def test_what_is_read_is_held_to_its_kind(tmp_path: Path, old: str, new: str, sa
     with pytest.raises(ManifestError) as caught:
         facts.load(path)
     assert said in str(caught.value)
+
+
+def test_a_base_that_ships_another_version_than_the_tag_says_is_refused() -> None:
+    said = complaint(changed(SECOND, ("    tag: v0.29.0\n", "    tag: v0.30.0\n")))
+    assert said.startswith(f"{SECOND}:")
+    assert "error: the base has vllm 0.29.0+rocm723, the tag is v0.30.0\n    hint: pin the tag of what" in said
+
+
+def test_a_wheel_for_another_python_than_the_base_s_is_refused() -> None:
+    said = complaint(changed(SECOND, ("-cp312-cp312-", "-cp311-cp311-")))
+    assert "git751f5dd5-cp311-cp311-linux_x86_64.whl is for cp311, the base has Python 3.12.13" in said

@@ -58,6 +58,7 @@ ROOMS = [
         "preflight",
         "bump",
         "base_pin",
+        "starting",
         "doctor",
         "base_commands",
         "build_commands",
