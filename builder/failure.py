@@ -187,9 +187,13 @@ def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str
 
 def _ask(step: str, manifest: Manifest) -> str:
     """A command that asks whom the step asks."""
-    path = made_by(step, manifest) or ()
-    fetches = len(path) == len(("sources", "name"))
-    return f"git ls-remote {manifest.sources[str(path[1])].repository}" if fetches else ASK_INDEX
+    match made_by(step, manifest):
+        case ("sources", str(name)):
+            return f"git ls-remote {manifest.sources[name].repository}"
+        case ("prebuilt", str(name)):
+            return f"curl --head --location {manifest.prebuilt[name].address}"
+        case _:
+            return ASK_INDEX
 
 
 def _in_dockerfile(error: BuildFailedError, manifest: Manifest) -> Location | None:

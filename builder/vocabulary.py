@@ -143,7 +143,7 @@ def wheel_address(value: str) -> str:
         parse_wheel_filename(unquote(file))
     except InvalidWheelFilename:
         file = ""
-    if _REPOSITORY.fullmatch(folder) and re.fullmatch(r"[\w.%+-]+", file, re.ASCII):
+    if _REPOSITORY.fullmatch(f"{folder}/x") and re.fullmatch(r"[\w.%+-]+", file, re.ASCII):
         return value
     # The value may hold a secret, so no message repeats it.
     return refuse("address is none of a wheel", "write it as https://host/folder/name.whl: no password, no query")

@@ -108,7 +108,7 @@ def test_a_fault_of_a_manifest_has_its_place_and_its_hint(project: Project) -> N
     project.edit(f"images/{NAME}.yaml", "recipe: wheel", "recipe: weel")
     told = project.refusal(errors.ManifestError, "check", NAME)
     assert told.startswith(f"images/{NAME}.yaml:")
-    assert told.endswith("error: 'weel' is not 'wheel' or 'editable'\n    hint: did you mean 'wheel'?\n")
+    assert told.endswith("error: 'weel' is not 'wheel', 'editable' or 'shipped'\n    hint: did you mean 'wheel'?\n")
 
 
 @pytest.mark.parametrize(
