@@ -1,4 +1,4 @@
-"""What real releases of vLLM define of what vime imports, and how long it takes to find out.
+"""What real releases of vLLM define of what vime imports, and compile; and how long it takes to find out.
 
 Fetches source distributions with this machine's pip configuration; nothing of them is run. With `--record` it writes
 what it finds to tests/unit/vllm_releases.json, which the tests hold against upstream's facts; without, it compares.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -87,6 +88,12 @@ def ask(tree: Path, consumer: str) -> tuple[list[str], float]:
     return list(json.loads(done.stdout)), time.monotonic() - started
 
 
+def modules(tree: Path) -> list[str]:
+    """The modules that its setup.py compiles, on one platform or another."""
+    text = (tree / "setup.py").read_text(encoding="utf-8")
+    return sorted(set(re.findall(r'CMakeExtension\(\s*name="vllm\.(\w+)"', text)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", action="store_true")
@@ -100,7 +107,11 @@ def main() -> None:
         files = sum(1 for _ in (tree / "vllm").rglob("*.py"))
         seconds = ask(tree, "".join(CONSUMERS.values()))[1]
         print(f"vllm {version}: {files} files, everything asked in {seconds:.2f} s")
-        found[version] = {"sha256": entry["sha256"], "says": {name: lines for name, (lines, _) in answers.items()}}
+        found[version] = {
+            "sha256": entry["sha256"],
+            "modules": modules(tree),
+            "says": {name: lines for name, (lines, _) in answers.items()},
+        }
     if given.record:
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     elif found != recorded:

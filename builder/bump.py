@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import dockerfile, git, preflight, render
+from builder import git, preflight, render
 from builder import manifest as manifests
 from builder.errors import PreflightError, Problem, UsageError
 from builder.git import GitError
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.dockerfile import Instruction
     from builder.entries import Source
     from builder.facts import Facts
     from builder.manifest import Manifest
@@ -41,6 +39,7 @@ class Change:
 class Bump:
     """A manifest with other pins, not yet written, and what its preflight found."""
 
+    before: Manifest
     manifest: Manifest
     changes: tuple[Change, ...]
     files: Mapping[Path, bytes]  # of those that the manifest is made of, the ones that change
@@ -92,7 +91,7 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
     after = manifests.parse(files[manifest.path], manifest.path, files)
     changed = {path: content for path, content in files.items() if content != path.read_bytes()}
     text = render.render(after, facts)
-    return Bump(after, changes, changed, text, preflight.run(after, facts, root, offline=offline))
+    return Bump(manifest, after, changes, changed, text, preflight.run(after, facts, root, offline=offline))
 
 
 def assert_all_hold(bumps: Sequence[Bump]) -> None:
@@ -153,36 +152,3 @@ def _resolved(source: Source, reference: str) -> tuple[str | None, str]:
         hint = did_you_mean(reference, tags) or f"git ls-remote {source.repository}"
         raise UsageError(Problem(f"{source.name}: {source.repository} has no {what} {reference!r}", hint=hint))
     return (reference if source.tag else None), commit
-
-
-def summary(before: Manifest, bump: Bump, old: str) -> str:
-    """For a pull request, as Markdown: the pins, what the preflight found, the steps that change.
-
-    Args:
-        old: the Dockerfile before.
-    """
-    lines = [f"## {before.name}: other pins", "", "| pin | before | after | |", "| --- | --- | --- | --- |"]
-    for change in bump.changes:
-        link = ""
-        if change.key[-1] == "commit":
-            address = before.sources[change.key[1]].repository.removesuffix(".git")
-            link = f"[compare]({address}/compare/{change.before}...{change.after})"
-        lines.append(f"| {'.'.join(change.key)} | `{change.before}` | `{change.after}` | {link} |")
-    if not bump.changes:
-        lines.append("| none | | | |")
-    lines += ["", *(f"**{problem.message}**\n" for problem in bump.problems)]
-    lines += [bump.report.markdown(), "### What the next build runs again", ""]
-    lines += [f"* {line}" for line in rebuilt(old, bump.dockerfile)] or ["* nothing"]
-    return "\n".join(lines) + "\n"
-
-
-def rebuilt(old: str, new: str) -> list[str]:
-    """The steps that run again: the first whose inputs differ, and all behind it."""
-    before, after = map(dockerfile.parse, (old, new))
-    pairs = zip(map(_inputs, before), map(_inputs, after), strict=False)
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return [step.name for step in after[same:] if step.keyword == "RUN"]
-
-
-def _inputs(instruction: Instruction) -> tuple[str, str, list[tuple[str, ...]]]:
-    return instruction.keyword, instruction.text, [heredoc.body for heredoc in instruction.heredocs]

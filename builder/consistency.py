@@ -101,6 +101,11 @@ def _variables(document: Document) -> Iterator[Problem]:
                 message = f"{name!r} is in {second} and in env (line {line})"
                 yield Problem(message, document.where(second, name), "keep one")
 
+    for name in _named(document, "env"):
+        if value_at(document, ("env", name, "value")) == "native":
+            message = f"{name} is `native`, which is the GPU of whoever builds the image"
+            yield Problem(message, document.where("env", name, "value"), "name the GPU targets")
+
 
 def _gpu_targets(document: Document) -> Iterator[Problem]:
     seen: set[str] = set()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 FOLDER = "images/bases"
+USUAL_ROCM = "/opt/rocm"
 
 
 class Python(schema.Written):
@@ -125,6 +126,8 @@ def of(manifest: Manifest, root: Path) -> Facts:
         *_other_python(manifest, facts),
         *_not_there(manifest, facts),
         *_set_already(manifest, facts),
+        *_without_code(manifest, facts),
+        *_foreign_rocm(manifest, facts),
     ]
     if problems:
         raise ManifestError(*problems)
@@ -184,6 +187,30 @@ def _set_already(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
             message = f"the base sets {name!r} to {facts.env[name]!r}"
             hint = "a Dockerfile cannot unset it: move it to dropped_env"
             yield Problem(message, manifest.where("forbidden_env", name), hint)
+
+
+def _without_code(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    for index, target in enumerate(manifest.gpu_targets if facts.device_code else ()):
+        if target not in (facts.device_code or ()):
+            message = f"the base's torch has no code for {target}"
+            hint = f"it has code for {', '.join(facts.device_code or ())}: {facts.where('device_code')}"
+            yield Problem(message, manifest.where("gpu_targets", index), hint)
+
+
+def _foreign_rocm(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    """Paths of a ROCm that this base does not have: most bases keep it in one folder, some install it with pip."""
+    root = facts.rocm_root
+    if root is None or f"{root}/".startswith(f"{USUAL_ROCM}/"):
+        return
+    places = [
+        *((("env", name, "value"), variable.value) for name, variable in manifest.env.items()),
+        *((("links", path), path) for path in manifest.links),
+        *((("links", path, "to"), link.to) for path, link in manifest.links.items()),
+        *((("executables", path), path) for path in manifest.executables),
+    ]
+    for path, text in places:
+        if USUAL_ROCM in text:
+            yield Problem(f"this base has no {USUAL_ROCM}", manifest.where(*path), f"its ROCm is in {root}")
 
 
 def _near(name: str, facts: Facts) -> str:

@@ -122,12 +122,13 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     with contextlib.ExitStack() as locks:
         for image in images:
             locks.enter_context(alone(f"manifest:{image}"))
-        found = _all_prepared(images, wanted, offline=offline, some=all_images)
-        bumps = [each for each, _ in found]
-        others = set(known_images()) - {each.manifest.name for each in bumps}
+        bumps = _all_prepared(images, wanted, offline=offline, some=all_images)
+        others = set(known_images()) - {one.manifest.name for one in bumps}
         bumping.assert_no_other_image_changes(bumps, [load(name)[0] for name in sorted(others)])
         if file:
-            write_atomically(file, "\n".join(summary for _, summary in found))
+            from builder import summary  # noqa: PLC0415
+
+            write_atomically(file, "\n".join(summary.of(one, ROOT, offline=offline) for one in bumps))
         if not keep_going:
             bumping.assert_all_hold(bumps)
         if not dry_run:
@@ -141,17 +142,15 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         sys.exit(PreflightError.exit_code)
 
 
-def _all_prepared(
-    images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool
-) -> list[tuple[Bump, str]]:
+def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool) -> list[Bump]:
     found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
     if not found:
         raise UsageError(Problem(f"no image has {', '.join(wanted)}"))
     return found
 
 
-def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: bool) -> tuple[Bump, str] | None:
-    """A manifest with other pins, shown, and its summary.
+def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: bool) -> Bump | None:
+    """A manifest with other pins, shown.
 
     Args:
         some: only the pins that this image has; None where it has none of them.
@@ -176,13 +175,11 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
         facts = bases.load(ROOT / bases.FOLDER / f"{chosen}.yaml") if chosen else facts
     prepared = bumping.prepare(manifest, facts, pins, ROOT, offline=offline, more=more)
     prepared = replace(prepared, problems=tuple(base_pin.facts_problems(prepared.manifest, shown(ROOT))))
-    path = ROOT / manifest.dockerfile
-    old = path.read_text("utf-8") if path.is_file() else ""
     for change in prepared.changes:
         key = ".".join((image, *change.key) if some else change.key)
         click.echo(f"{key}: {change.before} -> {change.after}", err=True)
     click.echo(prepared.report.table())
-    return prepared, bumping.summary(manifest, prepared, old)
+    return prepared
 
 
 def _assert_no_drift(images: Sequence[str], *, strict: bool) -> None:

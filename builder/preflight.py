@@ -1,4 +1,4 @@
-"""Prove the pins before anything is built: references, patches, API window, plans. No engine, no base, no compile."""
+"""Prove the pins before anything is built: references, patches, API window, tools, plans. No engine, no compile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import git, patches, planning
+from builder import git, patches, planning, toolchain
 from builder.git import GitError
 from builder.inside import imports
 from builder.probes import Fault, Probe, Trees, Untried, answers, told
@@ -41,6 +41,7 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
             *_references(manifest, offline=offline),
             *_patches(manifest, root, trees),
             *_windows(manifest, trees),
+            *toolchain.probes(manifest, facts, trees),
             *planning.probes(planning.Plans(manifest, facts, root / ".cache" / "uv", trees)),
             *more,
         ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import jinja2.bccache
 
-from builder import checklist, dockerfile, entries, lists
+from builder import checklist, entries, lists, rules
 from builder.errors import Location, Problem, RenderError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
         text = template.render(_names(manifest, facts))
     except jinja2.TemplateError as error:
         raise RenderError(Problem(str(error), _place_in_template(error))) from error
-    broken = dockerfile.problems(text, Path(f"Dockerfile.{manifest.name}"), facts.variables)
+    base = rules.Base({**dict.fromkeys(facts.env_unknown), **facts.env}, facts.tools)
+    broken = rules.problems(text, Path(f"Dockerfile.{manifest.name}"), base)
     if broken:
         raise RenderError(*broken)
     return text

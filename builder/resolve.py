@@ -229,7 +229,7 @@ class Foresight(judge.Judge):
         exact, rest = [], []
         for need, place in asked:
             name = judge.name_of(need)
-            elsewhere = need.marker and not need.marker.evaluate(_markers(self.facts))
+            elsewhere = need.marker and not need.marker.evaluate(markers(self.facts))
             if elsewhere or name in self.builds:
                 continue
             need.marker = None
@@ -261,7 +261,8 @@ class Foresight(judge.Judge):
         return [item for item in self.known if not bound or there.get(item.name) != item.version], ""
 
 
-def _markers(facts: Facts) -> dict[str, str]:
+def markers(facts: Facts) -> dict[str, str]:
+    """What the markers of requirements are asked: the base's interpreter, not this one."""
     version = facts.python.version
     return {
         "implementation_name": "cpython",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -77,6 +78,37 @@ def test_a_bump_that_holds_changes_tag_and_commit_and_renders(world: World, proj
     assert "* SEAL_BASE" not in summary
 
 
+def test_the_summary_says_what_the_sources_ask_for_and_what_becomes_of_patches_and_how_long_the_steps_took(
+    world: World, project: Path
+) -> None:
+    vllm, vime = world.repositories["vllm"], world.repositories["vime"]
+    listed = (vllm.folder / "requirements/rocm.txt").read_text()
+    vllm.commit({"requirements/rocm.txt": listed.replace("peft\n", "peft>=0.1\n") + "pyzmq\n"}, tag="v0.29.1")
+    engine = "vime/backends/vllm_utils/vllm_engine.py"
+    commit = vime.commit({engine: f'"""Longer now."""\n\n\n{(vime.folder / engine).read_text()}'})
+    kept = project / "build" / MANIFEST.tag(MANIFEST.gpu_targets[:1]).partition(":")[2]
+    kept.mkdir(parents=True)
+    (kept / "timings.json").write_text(json.dumps({"BUILD_VLLM": 3600.0, "FETCH_VIME": 30.0, "SEAL_BASE": 60.0}))
+    words = ("vllm=v0.29.1", f"vime={commit}", "--summary", "summary.md", "--keep-going")
+    command(project, "bump", NAME, *words)
+    summary = (project / "summary.md").read_text()
+    assert "* vllm: `peft` -> `peft>=0.1`" in summary
+    assert "* vllm: nothing -> `pyzmq`" in summary
+    assert "* vime: `images/patches/vime/engine-mask.patch`: applies -> applies with an offset" in summary
+    assert "* BUILD_VLLM, 60.0 min the last time" in summary
+    assert "* FETCH_VIME, 0.5 min the last time" in summary
+    assert "2 of " in summary
+    assert " steps are known to take 60 min together." in summary
+
+
+def test_the_summary_of_one_pin_leaves_out_the_others(world: World, project: Path) -> None:
+    world.repositories["vllm"].commit({"CHANGES": "x\n"}, tag="v0.29.1")
+    command(project, "bump", NAME, "vllm=v0.29.1", "--summary", "summary.md")
+    summary = (project / "summary.md").read_text()
+    assert "### What the sources ask for\n\n* the same\n" in summary
+    assert "### Patches\n\n* each as before\n" in summary
+
+
 def test_a_bump_across_a_move_is_refused_with_the_new_place_and_writes_nothing(world: World, project: Path) -> None:
     before = files(project)
     vllm = world.repositories["vllm"]
@@ -85,7 +117,7 @@ def test_a_bump_across_a_move_is_refused_with_the_new_place_and_writes_nothing(w
     done = command(project, "bump", NAME, "vllm=v0.30.0")
     assert done.returncode == PreflightError.exit_code
     assert "it is now in vllm.engine.elsewhere" in done.stdout
-    assert "error: 1 of 10 probes failed: nothing is written" in done.stderr
+    assert "error: 1 of 15 probes failed: nothing is written" in done.stderr
     assert files(project) == before
     done = command(project, "bump", NAME, "vllm=v0.30.0", "--keep-going")
     assert done.returncode == PreflightError.exit_code

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import dockerfile
+from builder import dockerfile, rules
 
 GOOD = """\
 # Made by a test.
@@ -23,8 +23,10 @@ NOTE_TXT
 
 ARG COMMIT=abc
 RUN <<'FETCH'
-echo "$COMMIT"
+echo "$COMMIT" | tee /commit
 FETCH
+
+ENV GPU_ARCHS="gfx942"
 
 RUN <<'TOOLS'
 python -m pip install --no-deps --require-hashes --requirement list.txt
@@ -42,19 +44,25 @@ BREACHES = {
     "argument_stands_before_its_first_use": ("ARG COMMIT=abc\nRUN", "ARG COMMIT=abc\nRUN true\nRUN"),
     "argument_is_not_shadowed": ("COMMIT", "MAX_JOBS"),
     "every_pip_install_is_guarded": ("--no-deps --require-hashes ", ""),
-    "every_assertion_can_fail": ('echo "$COMMIT"', '! grep -q x "$COMMIT"'),
+    "default_is_not_shadowed": ('echo "$COMMIT"', 'echo "$COMMIT ${MAX_JOBS:-1}"'),
+    "every_assertion_can_fail": ('echo "$COMMIT"', '! test "$COMMIT"'),
+    "every_tool_is_in_the_base": ("tee /commit", "sponge /commit"),
+    "no_variable_is_native": ('ENV GPU_ARCHS="gfx942"\n', ""),
     "no_foreign_rocm": ('echo "$COMMIT"', 'echo "$COMMIT" /opt/rocm/lib'),
     "lines_fit_the_parser": ("a line", "a" * 65_536),
 }
 
 
+BASE = rules.Base({"MAX_JOBS": None, "GPU_ARCHS": "native"}, {"tee", "python"})
+
+
 def broken_rules(text: str) -> set[str]:
-    found = dockerfile.problems(text, Path("Dockerfile"), {"MAX_JOBS"})
+    found = rules.problems(text, Path("Dockerfile"), BASE)
     return {problem.message.rpartition("(")[2].rstrip(")") for problem in found}
 
 
 def test_a_text_that_keeps_every_rule_has_no_problem() -> None:
-    assert dockerfile.problems(GOOD, Path("Dockerfile"), {"MAX_JOBS"}) == []
+    assert rules.problems(GOOD, Path("Dockerfile"), BASE) == []
 
 
 @pytest.mark.parametrize("rule", sorted(BREACHES))
@@ -65,7 +73,7 @@ def test_each_rule_finds_its_breach_and_no_other_rule_does(rule: str) -> None:
 
 
 def test_every_rule_has_a_breach() -> None:
-    assert {rule.__name__ for rule in dockerfile.RULES} == set(BREACHES)
+    assert {rule.__name__ for rule in rules.RULES} == set(BREACHES)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_two_steps_of_one_name_are_found() -> None:
 
 
 def test_a_heredoc_that_never_ends_is_one_clear_problem() -> None:
-    problems = dockerfile.problems("FROM a\nRUN <<'X'\necho\n", Path("Dockerfile"), set())
+    problems = rules.problems("FROM a\nRUN <<'X'\necho\n", Path("Dockerfile"), BASE)
     assert [problem.message for problem in problems] == ["line 2: heredoc X never ends"]
 
 
@@ -111,3 +119,37 @@ def test_continued_lines_are_one_instruction() -> None:
 def test_a_step_is_named_by_its_delimiter() -> None:
     run, copy = dockerfile.parse("RUN --mount=type=cache,target=/c <<'STEP'\ntrue\nSTEP\nCOPY <<'F' /f\nx\nF\n")
     assert (run.name, copy.name) == ("STEP", "F")
+
+
+def step(script: str) -> dockerfile.Instruction:
+    (found,) = dockerfile.parse(f"RUN <<'STEP'\n{script}\nSTEP\n")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("script", "called"),
+    [
+        ("cat list | sort > out; rm list", "cat sort rm"),
+        ('cp -R "$(dirname a/b)" c', "cp dirname"),
+        ("jobs=$(awk '{ print $1 }' /proc/meminfo)", "awk"),
+        ("A=1 B=2 make all 2>&1 | tee log", "make tee"),
+        ("if ! curl x; then tail y; fi", "curl tail"),
+        ("# git would be\necho cat", ""),
+        ("ln -s \\\n  file place && chmod 755 \\\n  file", "ln chmod"),
+        ('case "$x" in\n  gfx942 | gfx950) ;;\n  *) echo bad; exit 1 ;;\nesac', ""),
+        ("/opt/venv/bin/python /opt/vime-image/bin/source.py fetch vllm", "git"),
+    ],
+)
+def test_what_a_step_calls_is_read_from_its_script(script: str, called: str) -> None:
+    assert dockerfile.commands(step(script)) == set(called.split())
+
+
+def test_nobody_is_told_of_tools_where_nobody_knows_them() -> None:
+    text = GOOD.replace("tee", "sponge")
+    assert rules.problems(text, Path("Dockerfile"), rules.Base({"GPU_ARCHS": "native"})) == []
+
+
+@pytest.mark.parametrize("line", ['ENV GPU_ARCHS="native"', "ENV GPU_ARCHS=native", 'ENV HIP_ARCHITECTURES="native"'])
+def test_a_variable_that_the_file_sets_to_native_is_found(line: str) -> None:
+    text = GOOD.replace('ENV GPU_ARCHS="gfx942"', f'ENV GPU_ARCHS="gfx942"\n{line}')
+    assert broken_rules(text) == {"no_variable_is_native"}

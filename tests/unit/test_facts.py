@@ -106,6 +106,31 @@ def test_a_forbidden_variable_that_the_base_sets_is_refused() -> None:
     assert "error: the base sets 'GPU_ARCHS' to 'native'\n    hint: a Dockerfile cannot unset it" in said
 
 
+def test_a_target_that_the_base_s_torch_has_no_code_for_is_refused_at_its_place() -> None:
+    said = complaint(changed(REAL, ("gpu_targets: [gfx942, gfx950]", "gpu_targets: [gfx942, gfx90a]")))
+    assert f"{REAL}:13:23" in said
+    assert "the base's torch has no code for gfx90a" in said
+    assert "it has code for gfx942, gfx950" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("/usr/lib/libamdhip64.so:", "/opt/rocm/lib/libamdhip64.so:"),
+        (
+            "to: /opt/venv/lib/python3.12/site-packages/_rocm_sdk_devel/lib/libamdhip64.so",
+            "to: /opt/rocm/lib/libamdhip64.so",
+        ),
+        ("/opt/venv/lib/python3.12/site-packages/torch/bin/torch_shm_manager:", "/opt/rocm-7.2.0/bin/tool:"),
+        ('value: "1"\n    reason: pins', "value: /opt/rocm/lib\n    reason: pins"),
+    ],
+)
+def test_a_path_of_a_rocm_that_the_base_does_not_have_is_refused_at_its_place(old: str, new: str) -> None:
+    said = complaint(changed(REAL, (old, new)))
+    assert "this base has no /opt/rocm" in said
+    assert "its ROCm is in /opt/venv/lib/python3.12/site-packages/_rocm_sdk_devel" in said
+
+
 def test_names_match_however_they_are_spelt() -> None:
     known = facts.load(BASES[0])
     assert known.matching("Transformer_Engine") == ["transformer-engine"]

@@ -74,7 +74,14 @@ def test_pins_that_hold_pass_every_probe(world: World) -> None:
     report = world.run()
     assert [check.detail for check in report.checks if check.outcome != "passed"] == []
     assert report.passed_strictly
-    assert {check.kind for check in report.checks} == {"reference", "patches", "api_window", "plan"}
+    assert {check.kind for check in report.checks} == {
+        "reference",
+        "patches",
+        "api_window",
+        "build_tools",
+        "device_code",
+        "plan",
+    }
 
 
 def test_the_cache_is_enough_offline_and_says_what_it_could_not_ask(world: World) -> None:
@@ -112,6 +119,7 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
         "vllm has every name that vime imports from it",
         "megatron has every name that vime imports from it",
         PLAN.format("vime"),
+        "vime finds the tools that it is built with",
     }
     assert all("no commit" in fault.detail for fault in faults.values())
 
@@ -167,7 +175,11 @@ def test_a_patch_that_its_source_no_longer_has_is_missed_there(world: World) -> 
 def test_what_is_unknown_could_not_be_proved(world: World) -> None:
     report = world.run(world.manifest((world.commits["torch_memory_saver"], "unknown")))
     untried = {check.name: check.detail for check in report.checks if check.outcome == "could not run"}
-    assert untried == {"torch_memory_saver's commit is what is pinned": "sources.torch_memory_saver.commit is unknown"}
+    names = {
+        "torch_memory_saver's commit is what is pinned",
+        "torch_memory_saver finds the tools that it is built with",
+    }
+    assert untried == dict.fromkeys(names, "sources.torch_memory_saver.commit is unknown")
 
 
 # What pip would install

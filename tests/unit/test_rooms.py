@@ -31,6 +31,7 @@ ROOMS = [
     ),
     *(
         "dockerfile",
+        "rules",
         "steps",
         "render",
         "trace",
@@ -55,8 +56,10 @@ ROOMS = [
         "resolve",
         "probes",
         "planning",
+        "toolchain",
         "preflight",
         "bump",
+        "summary",
         "base_pin",
         "starting",
         "doctor",

@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
+from manifests import REAL
+
+from builder import manifest
 
 RECORD = json.loads((Path(__file__).parent / "vllm_releases.json").read_text(encoding="utf-8"))
 CLI = "vllm.entrypoints.{}.cli_args.FrontendArgs"
@@ -52,3 +55,10 @@ def test_a_consumer_that_knows_both_places_takes_the_one_that_is_there(version: 
 def test_the_weight_transfer_lacks_what_upstream_added_later(version: str) -> None:
     says = RECORD[version]["says"]
     assert (missing(says["weight transfer"]), says["the rest"]) == (FACTS[version][1], [])
+
+
+@pytest.mark.parametrize("version", sorted(FACTS))
+def test_a_release_compiles_the_modules_that_the_manifest_says_have_device_code(version: str) -> None:
+    vllm = manifest.load(REAL).sources["vllm"]
+    assert vllm.device_code
+    assert set(vllm.device_code) <= set(RECORD[version]["modules"])

@@ -1,4 +1,4 @@
-"""Builds the stand-in vLLM for ROCm: modules with a kernel for every target."""
+"""Builds the stand-in vLLM for ROCm: four modules, each with a kernel for every target."""
 
 from pathlib import Path
 
