@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from manifests import REAL, SECOND, changed
 
-from builder import facts, manifest
+from builder import base_pin, facts, manifest
 from builder.errors import ManifestError
 
 if TYPE_CHECKING:
@@ -222,6 +222,11 @@ def test_a_base_that_ships_another_version_than_the_tag_says_is_refused() -> Non
     said = complaint(changed(SECOND, ("    tag: v0.29.0\n", "    tag: v0.30.0\n")))
     assert said.startswith(f"{SECOND}:")
     assert "error: the base has vllm 0.29.0+rocm723, the tag is v0.30.0\n    hint: pin the tag of what" in said
+
+
+def test_a_bump_of_the_shipped_vllm_without_its_base_is_refused() -> None:
+    (problem,) = base_pin.facts_problems(changed(SECOND, ("    tag: v0.29.0\n", "    tag: v0.30.0\n")), ROOT)
+    assert problem.message == "the base has vllm 0.29.0+rocm723, the tag is v0.30.0"
 
 
 def test_a_wheel_for_another_python_than_the_base_s_is_refused() -> None:
