@@ -47,7 +47,7 @@ ROOMS = [
         "verify",
         "build",
     ),
-    *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
+    *("terminal", "debugging", "devices", "running", "masks", "observed", "verdict", "probing", "cleaning"),
     *("wheelhouse", "rootfs", "stock", "upstreams", "standin", "rehearsal", "front"),
     *(
         "git",
