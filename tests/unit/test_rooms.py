@@ -17,10 +17,12 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 ROOMS = [
     *(
         "errors",
+        "document",
         "located_yaml",
         "vocabulary",
         "schema",
         "consistency",
+        "entries",
         "manifest",
         "facts",
         "project",
@@ -46,7 +48,7 @@ ROOMS = [
         "build",
     ),
     *("terminal", "debugging", "devices", "running", "masks", "observed", "verdict", "probing", "cleaning"),
-    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
+    *("wheelhouse", "rootfs", "stock", "upstreams", "standin", "rehearsal", "front"),
     *(
         "git",
         "patches",
@@ -59,6 +61,7 @@ ROOMS = [
         "bump",
         "summary",
         "base_pin",
+        "starting",
         "doctor",
         "matrix",
         "several",
