@@ -120,12 +120,14 @@ def pinned(
     """The project with the stand-in's commits in its manifest, and a second image with another summary; by tag."""
     assert read
     path = project / f"images/{NAME}.yaml"
-    text = path.read_text("utf-8")
-    for source in MANIFEST.sources.values():
-        text = text.replace(source.commit, clean[0].arguments[source.commit_argument])
-    for other in (project / "images").glob("*.yaml"):
+    for other in {*(project / "images").glob("*.yaml")} - {path}:
         other.unlink()
-    path.write_text(text, "utf-8")
+    for file in (path, *(project / "images/shared").glob("*.yaml")):
+        text = file.read_text("utf-8")
+        for source in MANIFEST.sources.values():
+            text = text.replace(source.commit, clean[0].arguments[source.commit_argument])
+        file.write_text(text, "utf-8")
+    text = path.read_text("utf-8")
     (project / "images/second+1.yaml").write_text(text.replace("summary: ", "summary: second, "), "utf-8")
     assert run(project, engine, "render").returncode == 0
     written = [manifest.load(path) for path in sorted((project / "images").glob("*.yaml"))]
