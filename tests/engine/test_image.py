@@ -214,7 +214,8 @@ def test_one_that_fails_leaves_the_others_alone_and_gets_no_tag(
 ) -> None:
     path = project / "images/second+1.yaml"
     text = path.read_text("utf-8")
-    path.write_text(text.replace("  CUDA_DEVICE_MAX_CONNECTIONS:", "  PYTHONHOME:"), "utf-8")
+    broken = "  PYTHONHOME:\n    value: /nowhere\n    reason: no Python starts with it\n"
+    path.write_text(text.replace("\nenv:\n", f"\nenv:\n{broken}", 1), "utf-8")
     for tag in pinned:
         with contextlib.suppress(Exception):
             engine.remove_image(tag)
