@@ -45,9 +45,10 @@ preflight: $(VENV)/runtime ## prove the pins: references, patches, API window; w
 	@$(RUN) preflight $(IMAGE)
 
 .PHONY: bump
-bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0; VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference; BASE_TAG=)
-	@$(RUN) bump $(IMAGE) $(foreach pin,vllm=$(VLLM_TAG) vime=$(VIME) megatron=$(MEGATRON) \
-		torch_memory_saver=$(TORCH_MEMORY_SAVER) base=$(BASE_TAG),$(if $(filter-out %=,$(pin)),$(pin)))
+bump: $(VENV)/runtime ## pin other commits, if they hold (VLLM_TAG=v0.30.0, TE_TAG=, BASE_TAG=; of all images: VIME=, MEGATRON=, TORCH_MEMORY_SAVER= a reference)
+	@$(RUN) bump $(if $(VIME)$(MEGATRON)$(TORCH_MEMORY_SAVER),--all-images,$(IMAGE)) $(foreach pin,vllm=$(VLLM_TAG) \
+		transformer_engine=$(TE_TAG) vime=$(VIME) megatron=$(MEGATRON) torch_memory_saver=$(TORCH_MEMORY_SAVER) \
+		base=$(BASE_TAG),$(if $(filter-out %=,$(pin)),$(pin)))
 
 .PHONY: doctor
 doctor: $(VENV)/runtime ## can this machine, its engine and the registry build the image?

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from builder import facts as bases
 from builder import front, schema
 from builder import vocabulary as v
-from builder.errors import MachineError, Problem, UsageError
+from builder.errors import EngineError, MachineError, Problem, UsageError
 from builder.project import ROOT, alone, known_images, load, shown
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
     path = shown(ROOT / bases.FOLDER / f"{base}.yaml")
     known = _published(path, base, image)
     if image:
-        name, _, digest = image.partition("@")
-        digest = digest or v.UNKNOWN
+        name, digest = _reference(image)
     else:
         name, digest = (known.image, known.digest) if known else ("", "")
     engine = front.engine()
@@ -72,11 +71,10 @@ def _published(path: Path, base: str, image: str | None) -> Facts | None:
     """
     try:
         v.facts_name(base)
-        if image:
-            v.image(image.partition("@")[0])
-            v.digest(image.partition("@")[2] or v.UNKNOWN)
     except PydanticCustomError as error:
         raise UsageError(Problem(str(error), hint=(error.context or {}).get("hint"))) from None
+    if image:
+        _reference(image)
     if path.is_file():
         return bases.load(path)
     if image:
@@ -84,6 +82,55 @@ def _published(path: Path, base: str, image: str | None) -> Facts | None:
     known = [found.stem for found in path.parent.glob("*.yaml")]
     hint = schema.did_you_mean(base, known) or f"of a new base: python -m builder facts {base} --image NAME:TAG"
     raise UsageError(Problem(f"no file {str(path)!r}", hint=hint))
+
+
+def _reference(image: str) -> tuple[str, str]:
+    """Name and digest of `NAME:TAG[@DIGEST]`; without one, the digest is unknown.
+
+    Raises:
+        UsageError: where an image can have no such name.
+    """
+    name, _, digest = image.partition("@")
+    try:
+        return v.image(name), v.digest(digest or v.UNKNOWN)
+    except PydanticCustomError as error:
+        raise UsageError(Problem(str(error), hint=(error.context or {}).get("hint"))) from None
+
+
+@click.command()
+@click.argument("name", metavar="IMAGE")
+@click.option("--base", "reference", required=True, metavar="NAME:TAG[@DIGEST]", help="What it is built on.")
+def new(name: str, reference: str) -> None:
+    """Start IMAGE: write its manifest on a base, and say what comes next.
+
+    Example: python -m builder new rocm7.15 --base rocm/primus:v26.5
+    """
+    from builder import starting  # noqa: PLC0415
+    from builder.report import write_atomically  # noqa: PLC0415
+
+    path = shown(ROOT / "images" / f"{name}.yaml")
+    if path.exists():
+        raise UsageError(Problem(f"there is an image {name!r} already: {path}"))
+    image, digest = _reference(reference)
+    if digest == v.UNKNOWN:
+        digest = _asked(image)
+    base, facts = starting.base(image, digest, ROOT / bases.FOLDER)
+    write_atomically(path, starting.manifest(path, base, facts))
+    click.echo(f"written: {path}", err=True)
+    click.echo("next, as docs/new-image.md has it:", err=True)
+    for step in starting.steps(name, base, facts):
+        click.echo(f"  {step}")
+
+
+def _asked(image: str) -> str:
+    """The digest of an image in its registry; unknown, and said so, where nobody can ask."""
+    from builder import registry  # noqa: PLC0415
+
+    try:
+        return registry.digest(front.engine(), image)
+    except EngineError as error:
+        click.echo(f"its digest stays unknown: {error.problems[0].message}", err=True)
+        return v.UNKNOWN
 
 
 @click.command()

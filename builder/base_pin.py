@@ -41,7 +41,7 @@ def changes(engine: Engine, manifest: Manifest, tag: str, folder: Path) -> tuple
         raise UsageError(Problem(f"{KEY}={tag}: {error}", hint=(error.context or {}).get("hint"))) from None
     digest = registry.digest(engine, image)
     pairs = {"image": (manifest.base.image, image), "digest": (manifest.base.digest, digest)}
-    fitting = [name for name, facts in _all(folder).items() if (facts.image, facts.digest) == (image, digest)]
+    fitting = [name for name, facts in known(folder, image).items() if facts.digest == digest]
     if fitting and manifest.base.facts not in fitting:
         pairs["facts"] = (manifest.base.facts, fitting[0])
     return tuple(Change((KEY, key), old, new) for key, (old, new) in pairs.items() if old != new)
@@ -52,9 +52,10 @@ def facts_problems(manifest: Manifest, root: Path) -> Iterator[Problem]:
     base = manifest.base
     facts = bases.load(root / bases.FOLDER / f"{base.facts}.yaml")
     if facts.image == base.image and (facts.digest == base.digest or v.UNKNOWN in {facts.digest, base.digest}):
+        yield from bases.shipped_otherwise(manifest, facts)
         return
     where = facts.where("digest" if facts.image == base.image else "image")
-    name = base.facts if facts.image == base.image else _name(base.image)
+    name = base.facts if facts.image == base.image else facts_name(base.image)
     hint = f"have it read: python -m builder facts {name} --image {base.reference}"
     of = f"{facts.image}@{facts.digest}"
     yield Problem(f"base.facts: {base.facts} is of {of}, the base is {base.reference}", where, hint)
@@ -74,10 +75,12 @@ def drift(engine: Engine, manifest: Manifest) -> Iterator[Problem]:
         yield Problem(f"{manifest.base.image} is {now}, the pin is {manifest.base.digest}", where, hint)
 
 
-def _all(folder: Path) -> dict[str, Facts]:
-    return {path.stem: bases.load(path) for path in sorted(folder.glob("*.yaml"))}
+def known(folder: Path, image: str) -> dict[str, Facts]:
+    """The facts of an image that are there, by their names."""
+    every = {path.stem: bases.load(path) for path in sorted(folder.glob("*.yaml"))}
+    return {name: facts for name, facts in every.items() if facts.image == image}
 
 
-def _name(image: str) -> str:
+def facts_name(image: str) -> str:
     """What a base's facts may be called: `primus-v26.4` for `rocm/primus:v26.4`."""
     return image.rpartition("/")[2].replace(":", "-").lower()

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from builder.entries import Source
     from builder.facts import Facts
-    from builder.manifest import Manifest, Source
+    from builder.manifest import Manifest
     from builder.report import Report
 
 KEEP_GOING = "--keep-going writes it all the same"
@@ -41,7 +42,7 @@ class Bump:
     before: Manifest
     manifest: Manifest
     changes: tuple[Change, ...]
-    content: bytes
+    files: Mapping[Path, bytes]  # of those that the manifest is made of, the ones that change
     dockerfile: str
     report: Report
     problems: tuple[Problem, ...] = ()  # beside what the preflight asks
@@ -49,9 +50,21 @@ class Bump:
 
 def write(bumps: Sequence[Bump], root: Path) -> None:
     """Replace manifests and Dockerfiles; killed in between, it leaves a Dockerfile that `check` calls stale."""
-    files = {bump.manifest.path: bump.content for bump in bumps}
+    files = {path: content for bump in bumps for path, content in bump.files.items()}
     files |= {root / bump.manifest.dockerfile: bump.dockerfile.encode() for bump in bumps}
     write_together(files)
+
+
+def assert_no_other_image_changes(bumps: Sequence[Bump], others: Sequence[Manifest]) -> None:
+    """Refuse to change a file that other images are made of too, without them.
+
+    Raises:
+        UsageError: with the file, and whose it is.
+    """
+    for other in others:
+        for path in sorted({path for bump in bumps for path in bump.files} & other.files):
+            hint = f"bump --all-images changes both; or give {bumps[0].manifest.title} a pin of its own"
+            raise UsageError(Problem(f"{path} is {other.title}'s too", hint=hint))
 
 
 def prepare(  # noqa: PLR0913 (each is one fact of the bump)
@@ -74,10 +87,11 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
         ManifestError: where the result is no manifest.
     """
     changes = (*more, *(change for name, pin in wanted.items() for change in _changes(manifest, name, pin)))
-    content = rewritten(manifest, {change.key: change.after for change in changes})
-    after = manifests.parse(content, manifest.path)
+    files = manifest.rewritten({change.key: change.after for change in changes})
+    after = manifests.parse(files[manifest.path], manifest.path, files)
+    changed = {path: content for path, content in files.items() if content != path.read_bytes()}
     text = render.render(after, facts)
-    return Bump(manifest, after, changes, content, text, preflight.run(after, facts, root, offline=offline))
+    return Bump(manifest, after, changes, changed, text, preflight.run(after, facts, root, offline=offline))
 
 
 def assert_all_hold(bumps: Sequence[Bump]) -> None:
@@ -95,16 +109,6 @@ def assert_all_hold(bumps: Sequence[Bump]) -> None:
         problems.append(Problem("nothing is written", hint=KEEP_GOING))
     if problems:
         raise PreflightError(*problems)
-
-
-def rewritten(manifest: Manifest, values: Mapping[tuple[str, ...], str]) -> bytes:
-    """The manifest's bytes with other scalars; every other byte stays, and the quotes around a scalar too."""
-    text = manifest.path.read_bytes().decode("utf-8")
-    spans = sorted(((manifest.span(*key), value) for key, value in values.items()), reverse=True)
-    for (start, end), value in spans:
-        quote = text[start] if text[start] in "'\"" else ""
-        text = f"{text[:start]}{quote}{value}{quote}{text[end:]}"
-    return text.encode()
 
 
 def drift(manifest: Manifest) -> Iterator[Problem]:

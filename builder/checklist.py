@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from builder.lists import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from builder.entries import Source
     from builder.facts import Facts
     from builder.lists import Entry
-    from builder.manifest import Manifest, Source
+    from builder.manifest import Manifest
 
 
 def wanted(manifest: Manifest, facts: Facts, *, finished: bool = False, tests: bool = False) -> Entry:
@@ -65,43 +66,58 @@ def _of_the_base() -> Iterator[Entry]:
 def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
     for source in manifest.sources.values():
         key = f"sources.{source.name}"
-        yield {
-            "name": f"{source.name} is what its record says",
-            "kind": "source",
-            "source": source.name,
-            "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
-        }
-        if source.tag:
+        shipped, kept = source.recipe == "shipped", source.recipe == "editable"
+        if not shipped:
+            yield {
+                "name": f"{source.name} is what its record says",
+                "kind": "source",
+                "source": source.name,
+                "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
+            }
+        if source.public_version:
+            name = source.distribution
+            why = (
+                f"the base ships another {name}"
+                if shipped
+                else f"another {name} was installed over the one that was built"
+            )
             yield {
                 "name": f"{source.distribution} has the version of its tag",
                 "kind": "version",
-                "source": source.name,
-                "hint": f"{key}.tag: another {source.distribution} was installed over the one that was built",
+                "distribution": source.distribution,
+                "tag": source.tag,
+                "hint": f"{key}.tag: {why}",
             }
         if source.device_code:
+            remedy = "the base has none for it" if shipped else "build for the target, with --gpu-target"
             yield {
                 "name": f"{source.name} has device code for every GPU target",
                 "kind": "device_code",
-                "source": source.name,
+                "distribution": source.distribution,
                 "modules": list(source.device_code),
-                "hint": f"{key}.device_code: build for the target, with --gpu-target",
+                "hint": f"{key}.device_code: {remedy}",
             }
-        for module in source.modules:
-            yield {
-                "name": f"{module} imports",
-                "kind": "import",
-                "module": module,
-                "under": source.checkout if source.recipe == "editable" else None,
-                "hint": f"{key}.modules",
-            }
-        if source.recipe == "wheel":
-            yield {
-                "name": f"the compiled modules of {source.distribution} load",
-                "kind": "loads",
-                "source": source.name,
-                "hint": f"{key}: what they link to is not what they were built with",
-            }
+        yield from _imports(source.modules, f"{key}.modules", source.checkout if kept else None)
+        if not kept:
+            yield _loads(source.distribution, key)
         yield from _windows(manifest, source)
+    for name, wheel in manifest.prebuilt.items():
+        yield from _imports(wheel.modules, f"prebuilt.{name}.modules", None)
+        yield _loads(name, f"prebuilt.{name}")
+
+
+def _imports(modules: Sequence[str], key: str, under: str | None) -> Iterator[Entry]:
+    for module in modules:
+        yield {"name": f"{module} imports", "kind": "import", "module": module, "under": under, "hint": key}
+
+
+def _loads(distribution: str, key: str) -> Entry:
+    return {
+        "name": f"the compiled modules of {distribution} load",
+        "kind": "loads",
+        "distribution": distribution,
+        "hint": f"{key}: what they link to is not what they were built with",
+    }
 
 
 def _windows(manifest: Manifest, source: Source) -> Iterator[Entry]:
@@ -138,12 +154,12 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
         "kind": "numpy_users",
         "hint": "constraints.numpy: hold the distribution back with a constraint of its own",
     }
-    wheels = [source for source in manifest.sources.values() if source.recipe == "wheel"]
+    wheels = manifest.installed_by("wheel", "shipped")
     yield {
         "name": "one process has one copy of each of ROCm's libraries",
         "kind": "one_copy",
         "modules": ["amdsmi", "torch", *(module for source in wheels for module in source.modules)],
-        "sources": [source.name for source in wheels],
+        "distributions": [source.distribution for source in wheels],
         "libraries": ["libamd_smi", "libamdhip64"],
         "hint": "of a second copy: forbid the distribution that brings it, or make it a link in `links`",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
 
@@ -13,7 +14,7 @@ from builder.schema import did_you_mean, value_at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.located_yaml import Document
+    from builder.document import Document
 
 # Two lists that may not name the same distribution, and why. The fault is shown in the second.
 _APART = (
@@ -26,12 +27,18 @@ _APART = (
     ("forbidden", "overrides", "an override is installed, a forbidden distribution never"),
     ("forbidden", "build_tools", "a build tool is installed, a forbidden distribution never"),
     ("forbidden", "source_builds", "a source build is installed, a forbidden distribution never"),
+    ("sealed", "prebuilt", "a prebuilt wheel joins the seal when it is installed"),
+    ("forbidden", "prebuilt", "a prebuilt wheel is installed, a forbidden distribution never"),
+    ("constraints", "prebuilt", "the file's name already says its version"),
     ("constraints", "overrides", "an override is installed as it stands; say its version there alone"),
 )
 _BY_NAME = (
     *("sealed", "forbidden", "constraints", "overrides"),
-    *("source_builds", "build_tools", "removed", "pip_check"),
+    *("source_builds", "build_tools", "removed", "pip_check", "prebuilt"),
 )
+
+
+_OF_FETCHED = {"build_env", "imports_from", "patches", "requirements", "submodules", "tests", "unused"}
 
 
 def problems(document: Document) -> Iterator[Problem]:
@@ -40,6 +47,7 @@ def problems(document: Document) -> Iterator[Problem]:
     yield from _names_in_two_lists(document)
     yield from _variables(document)
     yield from _gpu_targets(document)
+    yield from _prebuilt(document)
     yield from _sources(document)
 
 
@@ -107,6 +115,14 @@ def _gpu_targets(document: Document) -> Iterator[Problem]:
         seen.add(target)
 
 
+def _prebuilt(document: Document) -> Iterator[Problem]:
+    for name in _named(document, "prebuilt"):
+        address = value_at(document, ("prebuilt", name, "address"))
+        file = unquote(address.rpartition("/")[2]) if isinstance(address, str) else ""
+        if file.count("-") and canonicalize_name(file.partition("-")[0]) != canonicalize_name(name):
+            yield Problem(f"{file} is no wheel of {name!r}", document.where_value("prebuilt", name, "address"))
+
+
 def _sources(document: Document) -> Iterator[Problem]:
     for name in _named(document, "sources"):
         consumed = _listed(document, "sources", name, "imports_from")
@@ -119,7 +135,10 @@ def _sources(document: Document) -> Iterator[Problem]:
         if _named(document, "sources", name, "unused") and not consumed:
             where = document.where("sources", name, "unused")
             yield Problem("unused waives nothing", where, "it goes with imports_from")
-        yield from _installs(document, name)
+        if value_at(document, ("sources", name, "recipe")) == "shipped":
+            yield from _shipped(document, name)
+        else:
+            yield from _installs(document, name)
     yield from _same_value(document, "repository", "checkout", checkout)
     yield from _same_value(document, "distribution", "distribution", canonicalize_name)
 
@@ -144,6 +163,17 @@ def _other_source(
         yield Problem(message, where, f"sources are fetched in this order: move {other!r} before {name!r}")
 
 
+def _shipped(document: Document, name: str) -> Iterator[Problem]:
+    """Where a source that the base brings is not kept, or is to be worked on: nothing of it is fetched."""
+    distribution = value_at(document, ("sources", name, "distribution"))
+    kept = [pattern for pattern in _named(document, "sealed") if _overlap(str(distribution), pattern)]
+    if isinstance(distribution, str) and not kept:
+        where = document.where_value("sources", name, "distribution")
+        yield Problem(f"{distribution!r} is not sealed", where, "the base ships it: a step could replace it unseen")
+    for key in sorted(_OF_FETCHED & set(_named(document, "sources", name))):
+        yield Problem(f"{key} wants a source that the image installs", document.where("sources", name, key))
+
+
 def _installs(document: Document, name: str) -> Iterator[Problem]:
     """Where a source brings what the base has to keep, or what nothing may bring."""
     path: tuple[str, ...] = ("sources", name, "distribution")
@@ -165,6 +195,11 @@ def _covered(document: Document, lists: tuple[str, ...], name: str, path: tuple[
                 line = document.where(key, pattern).line
                 where = document.where_value(*path) if path[-1] == "distribution" else document.where(*path)
                 yield Problem(f"{name!r} is {key} (line {line})", where)
+
+
+def in_tag(name: str) -> str:
+    """An image's name as its tags have it: a tag takes no `+`, and not every disk tells capitals apart."""
+    return name.lower().replace("+", "_")
 
 
 def checkout(repository: str) -> str:

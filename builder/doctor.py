@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from builder import devices, registry
 from builder.engine import Engine
 from builder.errors import BuilderError, EngineAbsentError, EngineError, RegistryError
-from builder.manifest import UNKNOWN
 from builder.probes import Fault, Probe, Untried, answers
 from builder.report import Report
+from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -92,7 +92,7 @@ class Engine:
         """The id of an image that this engine has, by any reference to it."""
         try:
             return str(self.api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
-        except docker.errors.ImageNotFound:
+        except (docker.errors.ImageNotFound, docker.errors.NullResource):  # an empty name is no image's
             return None
 
     def labels(self, reference: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotatio
 from typing import TYPE_CHECKING, Literal
 
 import pydantic
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from builder import located_yaml, schema
 from builder import vocabulary as v
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.located_yaml import Document
+    from builder.document import Document
     from builder.manifest import Manifest
 
 FOLDER = "images/bases"
@@ -39,6 +40,7 @@ class Facts(schema.Written):
     Attributes:
         size_gb: what it takes on disk, unpacked.
         env_unknown: variables that it sets to values that are not known.
+        rocm: the version of ROCm, where no distribution tells it.
         rocm_root: the folder that has ROCm's compiler and headers.
         device_code: the GPU targets that its torch has code for.
         tools: names on PATH; all of them, or None.
@@ -56,6 +58,7 @@ class Facts(schema.Written):
     env: Mapping[v.EnvName, v.EnvValue] = pydantic.Field(default_factory=dict)
     env_unknown: tuple[v.EnvName, ...] = ()
     entrypoint: tuple[v.EnvValue, ...] | None = None
+    rocm: v.ExactVersion | None = None
     rocm_root: v.AbsolutePath | None = None
     device_code: tuple[v.GpuTarget, ...] | None = None
     tools: tuple[v.ToolName, ...] | None = None
@@ -119,6 +122,8 @@ def of(manifest: Manifest, root: Path) -> Facts:
     facts = load(path)
     problems = [
         *_contradictions(manifest, facts),
+        *shipped_otherwise(manifest, facts),
+        *_other_python(manifest, facts),
         *_not_there(manifest, facts),
         *_set_already(manifest, facts),
         *_without_code(manifest, facts),
@@ -145,6 +150,28 @@ def _contradictions(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
             message = f"base.{key} is {written}, the facts are of {known}"
             hint = f"change it here, or write the facts of this base: {facts.where(key)}"
             yield Problem(message, manifest.where("base", key), hint)
+
+
+def shipped_otherwise(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    """Where the base has another version of a source than its tag says."""
+    versions = {canonicalize_name(name): version for name, version in facts.distributions.items()}
+    for source in manifest.installed_by("shipped"):
+        found, tag = versions.get(canonicalize_name(source.distribution)), source.tag
+        if found and source.public_version and Version(found).public != Version(source.public_version).public:
+            where = manifest.where("sources", source.name, "tag")
+            hint = f"pin the tag of what the base ships, or a base that ships {tag}: base.image"
+            yield Problem(f"the base has {source.distribution} {found}, the tag is {tag}", where, hint)
+
+
+def _other_python(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
+    """Where a prebuilt wheel is one for another Python than the base's."""
+    ours = "cp" + "".join(facts.python.version.split(".")[:2])
+    for name, wheel in manifest.prebuilt.items():
+        pythons = {tag.interpreter for tag in parse_wheel_filename(wheel.file)[3]}
+        if not pythons & {ours, "py3"}:
+            where = manifest.where("prebuilt", name, "address")
+            message = f"{wheel.file} is for {', '.join(sorted(pythons))}, the base has Python {facts.python.version}"
+            yield Problem(message, where)
 
 
 def _not_there(manifest: Manifest, facts: Facts) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.entries import install_step
 from builder.errors import BuildFailedError, Location, Problem, VerificationError
 from builder.lists import CACHES, cache_mount
 from builder.trace import CLIPPED
@@ -186,9 +187,13 @@ def _notes(error: BuildFailedError, kind: Kind | None, log: str) -> Iterator[str
 
 def _ask(step: str, manifest: Manifest) -> str:
     """A command that asks whom the step asks."""
-    path = made_by(step, manifest) or ()
-    fetches = len(path) == len(("sources", "name"))
-    return f"git ls-remote {manifest.sources[str(path[1])].repository}" if fetches else ASK_INDEX
+    match made_by(step, manifest):
+        case ("sources", str(name)):
+            return f"git ls-remote {manifest.sources[name].repository}"
+        case ("prebuilt", str(name)):
+            return f"curl --head --location {manifest.prebuilt[name].address}"
+        case _:
+            return ASK_INDEX
 
 
 def _in_dockerfile(error: BuildFailedError, manifest: Manifest) -> Location | None:
@@ -227,6 +232,7 @@ def made_by(step: str, manifest: Manifest) -> tuple[str | int, ...] | None:
         "REMOVE": ("removed",),
         "SEAL_BASE": ("sealed",),
     }
+    fixed |= {install_step(name): ("prebuilt", name) for name in manifest.prebuilt}
     for name, source in manifest.sources.items():
         if step == source.step("REQUIREMENTS"):
             return ("sources", name, "requirements")

@@ -115,7 +115,9 @@ def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: 
 
 @click.command()
 @click.argument("image")
-@click.option("--python", default=None, help="The image's Python with torch; without it ours, or else python3.")
+@click.option(
+    "--python", default=None, help="The image's Python with torch; without it, the first usual one that has it."
+)
 @click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: all that was seen, and what it means.")
 @front.strict
@@ -139,12 +141,9 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     if image_id is None:
         raise UsageError(Problem(f"the engine has no image {image!r}", hint=f"docker pull {image}"))
     labels = engine.labels(image_id)
-    name = labels.get(f"{LABEL}.image")
-    if name and not python:
-        python = load(name)[1].python.executable
-    probed = _probed(engine, image_id, python or "python3")
+    probed = _probed(engine, image_id, python)
     report = Report(
-        image=name or image,
+        image=labels.get(f"{LABEL}.image", image),
         image_id=image_id,
         tag=None,
         gpu_targets=probed.targets,
@@ -166,7 +165,7 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
         raise VerificationError(Problem(f"{what}; {probed.sentence}"))
 
 
-def _probed(engine: Engine, image_id: str, python: str) -> Probed:
+def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:
     from builder import devices, probing  # noqa: PLC0415
 
     return probing.probe(engine, image_id, python, devices.of_host())
@@ -175,7 +174,7 @@ def _probed(engine: Engine, image_id: str, python: str) -> Probed:
 def _tell(probed: Probed) -> None:
     if probed.table:
         click.echo(probed.table + "\n")
-    click.echo(probed.sentence + "\n")
+    click.echo(click.wrap_text(probed.sentence, width=80) + "\n")
 
 
 @click.command()

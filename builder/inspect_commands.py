@@ -59,9 +59,9 @@ def diff(a: str, b: str, shape: str) -> None:
     r"""Compare A and B: pins, distributions, variables, layers by size, checks.
 
     \b
-    vime:rocm7.14-gfx942    an image, because of its colon
-    rocm7.14@main           a manifest at a revision of git
-    rocm7.14                the manifest as it stands
+    NAME:TAG         an image, because of its colon
+    NAME@REVISION    a manifest at a revision of git
+    NAME             the manifest as it stands
 
     Example: python -m builder diff vime:rocm7.14-gfx942 rocm7.14
     """

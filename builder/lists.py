@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 if TYPE_CHECKING:
-    from builder.manifest import Manifest, Patch, Source
+    from builder.entries import Patch, Source
+    from builder.manifest import Manifest
 
 HOME = "/opt/vime-image"
 # Cache mounts by name: where a step sees them. Logs that BuildKit would clip go to one too: it outlives a step that
@@ -38,9 +39,7 @@ def policy(manifest: Manifest) -> Entry:
         "schema": SCHEMA,
         "manifest": manifest.title,
         "steps": {
-            source.step("REQUIREMENTS"): _requirements(source)
-            for source in [*manifest.installed_by("wheel"), *manifest.installed_by("editable")]
-            if source.requirements
+            source.step("REQUIREMENTS"): _requirements(source) for source in manifest.fetched if source.requirements
         },
         "sealed": {name: {"where": f"sealed.{name}"} for name in manifest.sealed},
         "forbidden": {
@@ -61,7 +60,7 @@ def policy(manifest: Manifest) -> Entry:
         },
         "provided": {
             source.distribution: {"source": source.name, "where": f"sources.{source.name}"}
-            for source in manifest.sources.values()
+            for source in manifest.installed_by("wheel", "editable")
         },
         "source_builds": list(manifest.source_builds),
         "installer": {
@@ -89,7 +88,7 @@ def _waived(manifest: Manifest, name: str) -> dict[str, str]:
 
 def requirement_folder(source: Source) -> str:
     """Where a source's requirement files stand in the image once it is installed."""
-    assert source.requirements is not None  # noqa: S101 - the caller has asked
+    assert source.requirements and source.requirements.file  # noqa: S101, PT018 - the caller has asked
     if source.recipe == "wheel":  # its tree does not stay
         return f"{HOME}/requirements/{source.name}"
     return str(PurePosixPath(source.checkout) / PurePosixPath(source.requirements.file).parent)
@@ -106,7 +105,7 @@ def _requirements(source: Source) -> Entry:
     requirements = source.requirements
     assert requirements is not None  # noqa: S101 - the caller has asked
     return {
-        "file": f"{requirement_folder(source)}/{PurePosixPath(requirements.file).name}",
+        "file": f"{requirement_folder(source)}/{PurePosixPath(requirements.file).name}" if requirements.file else None,
         "without": list(requirements.without),
         "add": [f"{name}{added.version}" for name, added in requirements.add.items()],
         "project": source.distribution,

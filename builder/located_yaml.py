@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from builder.document import Document, Place
 from builder.errors import Location, ManifestError, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from builder.document import KeyPath
 
 LARGEST = 256_000  # bytes; PyYAML needs some seconds for them
 LONGEST = 4_096  # characters of one value; no pattern that reads values is slow on so few
@@ -32,56 +34,7 @@ _HINTS = {
     "could not find expected ':'": "a key is followed by ': '",
 }
 
-KeyPath = tuple["str | int", ...]
 _Event = Any  # PyYAML's events and marks have no types
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value stands, and its key if it has one; a scalar's `start` and `end` index the text."""
-
-    value: Location
-    key: Location | None
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One file: nested dicts, tuples and texts, and the faults that do not hide the rest.
-
-    A value that is missing is None in `value`, and its problem is in `problems`.
-    """
-
-    path: Path
-    text: str
-    value: Any
-    problems: tuple[Problem, ...]
-    places: dict[KeyPath, Place] = field(repr=False)
-
-    def where(self, *path: str | int) -> Location:
-        """The place of a key (of an item in a list: its value); of what is not there, its parent's."""
-        place = self._nearest(path)
-        return place.key or place.value
-
-    def where_value(self, *path: str | int) -> Location:
-        """The place of a value; of what is not there, its parent's key."""
-        place = self.places.get(path)
-        return place.value if place else self.where(*path)
-
-    def span(self, *path: str | int) -> tuple[int, int]:
-        """Where a scalar's characters begin and end in `text`, quotes included.
-
-        Raises:
-            KeyError: where no such value stands.
-        """
-        place = self.places[path]
-        return place.start, place.end
-
-    def _nearest(self, path: KeyPath) -> Place:
-        while path not in self.places:
-            path = path[:-1]
-        return self.places[path]
 
 
 def load(path: Path) -> Document:
@@ -114,7 +67,7 @@ def parse(content: bytes, path: Path) -> Document:
         raise ManifestError(*reader.problems, _syntax_problem(error, path, text)) from None
     except yaml.YAMLError as error:
         raise ManifestError(*reader.problems, Problem(f"not YAML: {error}", Location(path, 1))) from None
-    return Document(path, text, value, tuple(reader.problems), reader.places)
+    return Document(path, {path: text}, value, tuple(reader.problems), reader.places)
 
 
 def _text(content: bytes, path: Path) -> str:

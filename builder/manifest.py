@@ -7,151 +7,44 @@ import re
 from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import annotated_types
 import pydantic
+from pydantic_core import PydanticCustomError
 
-from builder import consistency, located_yaml, schema
+from builder import consistency, entries, located_yaml, schema
 from builder import vocabulary as v
-from builder.errors import Location, Problem, UsageError
+from builder.entries import (
+    UNKNOWN,
+    AtLeastOne,
+    Base,
+    BuildTool,
+    Chosen,
+    Constraint,
+    Link,
+    Override,
+    Prebuilt,
+    Reasoned,
+    Source,
+    Variable,
+)
+from builder.errors import Location, ManifestError, Problem, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.located_yaml import Document
+    from builder.document import Document, KeyPath
 
-UNKNOWN = v.UNKNOWN
-PINS = ("repository", "tag", "commit")  # of a source
+PINS = {"base": ("image", "digest"), "sources": ("repository", "tag", "commit"), "prebuilt": ("address", "sha256")}
+SHARED = "shared"  # beside the manifests: the folder of what several have in common
 Need = Literal["disk_gb", "memory_gb", "minutes"]  # of the machine that builds one target
-AtLeastOne = annotated_types.MinLen(1)
 # Options of a base's pip configuration that are refused where a sealed name could be resolved, unless listed.
 PipOption = Literal["extra-index-url", "force-reinstall", "ignore-installed"]
 
 
-class Reasoned(schema.Written):
-    """A choice that says why."""
-
-    reason: v.Text
-
-
-class Chosen(Reasoned):
-    """A distribution of the base; an optional one may be absent."""
-
-    optional: v.Boolean = False
-
-
-class Constraint(Reasoned):
-    """What versions a plan may take."""
-
-    version: v.Specifier
-
-
-class Override(Reasoned):
-    """One version, installed without dependencies whatever else is asked for."""
-
-    version: v.ExactVersion
-
-
-class BuildTool(schema.Written):
-    """One wheel by its hash: a program that works on the image."""
-
-    version: v.ExactVersion
-    sha256: v.Sha256
-    reason: v.Text | None = None
-
-
-class Link(Reasoned):
-    """A symbolic link to `to`."""
-
-    to: v.AbsolutePath
-
-
-class Variable(Reasoned):
-    """A variable of the image."""
-
-    value: v.EnvValue
-
-
-class Base(schema.Written):
-    """The image that everything is built on, and the name of the facts about it."""
-
-    image: v.ImageName
-    digest: v.Digest
-    facts: v.FactsName
-
-    @property
-    def reference(self) -> str:
-        """What FROM names; without a digest while that is unknown."""
-        return self.image if self.digest == UNKNOWN else f"{self.image}@{self.digest}"
-
-
-class Requirements(schema.Written):
-    """A source's requirement file, and what is changed in it before it is resolved."""
-
-    file: v.RelativePath
-    without: Mapping[v.Distribution, Reasoned] = pydantic.Field(default_factory=dict)
-    add: Mapping[v.Distribution, Constraint] = pydantic.Field(default_factory=dict)
-
-
-class Patch(schema.Written):
-    """A patch by its path: in the tree of `source`, or in this project where none is named."""
-
-    path: v.PatchPath
-    source: v.SourceName | None = None
-    sha256: v.Sha256 | None = None
-
-
-class Source(schema.Written):
-    """One git coordinate and how it is installed."""
-
-    recipe: Literal["wheel", "editable"]
-    repository: v.Repository
-    commit: v.Commit
-    distribution: v.Distribution
-    modules: Annotated[tuple[v.Module, ...], AtLeastOne]
-    tag: v.Tag | None = None
-    device_code: tuple[v.Module, ...] = ()
-    requirements: Requirements | None = None
-    patches: tuple[Patch, ...] = ()
-    imports_from: tuple[v.SourceName, ...] = ()
-    tests: tuple[v.RelativePath, ...] = ()
-    unused: Mapping[v.FileGlob, Reasoned] = pydantic.Field(default_factory=dict)
-
-    _name: str = pydantic.PrivateAttr(default="")
-
-    @property
-    def name(self) -> str:
-        """The key under `sources`."""
-        return self._name
-
-    @property
-    def checkout(self) -> str:
-        """Where its tree stands in the image."""
-        return consistency.checkout(self.repository)
-
-    @property
-    def commit_argument(self) -> str:
-        """The build argument that carries its commit."""
-        return f"{self.name.upper()}_COMMIT"
-
-    @property
-    def public_version(self) -> str | None:
-        """The version that its tag names."""
-        return None if self.tag is None else self.tag.removeprefix("v")
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The top-level packages of its modules."""
-        return tuple(dict.fromkeys(module.partition(".")[0] for module in self.modules))
-
-    def step(self, kind: str) -> str:
-        """The name of one of its steps, such as BUILD_VLLM or VLLM_REQUIREMENTS."""
-        return f"{kind}_{self.name.upper()}"
-
-
 class Manifest(schema.Written):
-    """One image; mappings keep the order of the file."""
+    """One image; mappings keep the order of the file, and what it shares with others follows its own."""
 
     summary: v.Text
+    extends: v.SharedName | None = None
     base: Base
     gpu_targets: Annotated[tuple[v.GpuTarget, ...], AtLeastOne]
     needs: Mapping[Need, v.Count] = pydantic.Field(default_factory=dict)
@@ -166,6 +59,7 @@ class Manifest(schema.Written):
     removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
     links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)
     executables: Mapping[v.AbsolutePath, Reasoned] = pydantic.Field(default_factory=dict)
+    prebuilt: Mapping[v.Distribution, Prebuilt] = pydantic.Field(default_factory=dict)
     sources: Annotated[Mapping[v.SourceName, Source], AtLeastOne]
     env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
     dropped_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
@@ -198,11 +92,25 @@ class Manifest(schema.Written):
 
     def tag(self, targets: Sequence[str]) -> str:
         """The moving tag of the image built for `targets`."""
-        return f"vime:{v.in_tag(self.name)}-{'-'.join(targets)}"
+        return f"vime:{consistency.in_tag(self.name)}-{'-'.join(targets)}"
 
-    def installed_by(self, recipe: str) -> list[Source]:
-        """The sources with that recipe, in the order of the file."""
-        return [source for source in self.sources.values() if source.recipe == recipe]
+    def installed_by(self, *recipes: str) -> list[Source]:
+        """The sources with one of those recipes, in the order of the file."""
+        return [source for source in self.sources.values() if source.recipe in recipes]
+
+    @property
+    def fetched(self) -> list[Source]:
+        """The sources that the image itself fetches, in the order of its steps."""
+        return [*self.installed_by("wheel"), *self.installed_by("editable")]
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The value of each pin by its build argument."""
+        return {
+            "BASE_IMAGE": self.base.reference,
+            **{source.commit_argument: source.commit for source in self.installed_by("wheel", "editable")},
+            **{entries.wheel_argument(name): wheel.reference for name, wheel in self.prebuilt.items()},
+        }
 
     def named_in(self, text: str) -> list[tuple[str | int, ...]]:
         """The keys that a text names with dots, in its order; a top-level key where its file stands before it."""
@@ -217,9 +125,18 @@ class Manifest(schema.Written):
         """The place of a key in the file; of what is not written there, its parent's."""
         return self._document.where(*path)
 
-    def span(self, *path: str | int) -> tuple[int, int]:
-        """Where a scalar's characters begin and end in the file, quotes included."""
-        return self._document.span(*path)
+    @property
+    def files(self) -> frozenset[Path]:
+        """The files that it is made of: its own, and what it extends."""
+        return frozenset(self._document.texts)
+
+    def rewritten(self, values: Mapping[KeyPath, str]) -> dict[Path, bytes]:
+        """Its files with other values for some scalars; the quotes around these, and every other byte, stay."""
+        begins = {path: self._document.scalar(*path)[:1] for path in values}
+        quotes = {path: begin if begin in {"'", '"'} else "" for path, begin in begins.items()}
+        return _rewritten(
+            self._document, {path: f"{quotes[path]}{text}{quotes[path]}" for path, text in values.items()}
+        )
 
     def __eq__(self, other: object) -> bool:
         # Where a value stands is no part of what it says.
@@ -237,20 +154,23 @@ def load(path: Path) -> Manifest:
     Raises:
         ManifestError: with every fault found, each at its line and column.
     """
-    return _read(located_yaml.load(path))
+    return _read(located_yaml.load(path), {})
 
 
-def parse(content: bytes, path: Path) -> Manifest:
+def parse(content: bytes, path: Path, others: Mapping[Path, bytes] | None = None) -> Manifest:
     """The manifest that `content` would be if it stood at `path`.
+
+    Args:
+        others: what would stand in other files that it is made of.
 
     Raises:
         ManifestError: with every fault found, each at its line and column.
     """
-    return _read(located_yaml.parse(content, path))
+    return _read(located_yaml.parse(content, path), others or {})
 
 
 def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
-    """The manifest with other values for some pins; the file stays as it is.
+    """The manifest with other values for some pins; the files stay as they are.
 
     Args:
         values: by key, such as `vime.commit` (short for `sources.vime.commit`) or `base.digest`.
@@ -260,35 +180,64 @@ def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
         ManifestError: where the result is no manifest, at the place of the key.
     """
     document = manifest._document  # noqa: SLF001 (its own room)
-    pins: dict[str, tuple[str, ...]]
-    pins = {f"{name}.{key}": ("sources", name, key) for name in manifest.sources for key in PINS}
-    pins |= {f"base.{key}": ("base", key) for key in ("image", "digest")}
+    pins: dict[str, KeyPath] = {f"base.{key}": ("base", key) for key in PINS["base"]}
+    for kind in ("sources", "prebuilt"):
+        pins |= {f"{name}.{key}": (kind, name, key) for name in getattr(manifest, kind) for key in PINS[kind]}
     known = {key: path for key, path in pins.items() if path in document.places}
-    text = document.text
-    for key in sorted(values, key=lambda key: document.span(*known[key])[0] if key in known else 0, reverse=True):
+    for key in values:
         if key not in known:
             hint = schema.did_you_mean(key, known) or f"known are {', '.join(known)}"
             raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=hint))
-        start, end = document.span(*known[key])
-        text = text[:start] + json.dumps(values[key], ensure_ascii=False) + text[end:]
-    return parse(text.encode(), manifest.path)
+    scalars = {known[key]: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
+    files = _rewritten(document, scalars)
+    return parse(files[manifest.path], manifest.path, files)
+
+
+def _rewritten(document: Document, scalars: Mapping[KeyPath, str]) -> dict[Path, bytes]:
+    return {path: text.encode() for path, text in document.rewritten(scalars).items()}
 
 
 def unknowns(manifest: Manifest) -> tuple[Problem, ...]:
     """Where `unknown` stands: what has to be established before a real build."""
-    paths: list[tuple[str, ...]] = [("base", "digest")] if manifest.base.digest == UNKNOWN else []
-    paths += [("sources", name, "commit") for name, source in manifest.sources.items() if source.commit == UNKNOWN]
+    pinned: dict[tuple[str, ...], str] = {("base", "digest"): manifest.base.digest}
+    pinned |= {("sources", name, "commit"): source.commit for name, source in manifest.sources.items()}
+    hints = dict.fromkeys(pinned, "`make bump` writes it")
+    for name, wheel in manifest.prebuilt.items():
+        pinned["prebuilt", name, "sha256"] = wheel.sha256
+        hints["prebuilt", name, "sha256"] = f"curl --fail --location {wheel.address} | sha256sum"
     return tuple(
-        Problem(f"{'.'.join(path)} is unknown", manifest.where(*path), "`make bump` writes it") for path in paths
+        Problem(f"{'.'.join(path)} is unknown", manifest.where(*path), hints[path])
+        for path, value in pinned.items()
+        if value == UNKNOWN
     )
 
 
-def _read(document: Document) -> Manifest:
+def _read(document: Document, others: Mapping[Path, bytes]) -> Manifest:
+    document = _extended(document, others)
     manifest = schema.read(Manifest, document, _rules)
     manifest._document = document  # noqa: SLF001 (positions stay out of the fields, so out of every comparison)
     for name, source in manifest.sources.items():
         source._name = name  # noqa: SLF001 (the key is the name; nobody writes it twice)
     return manifest
+
+
+def _extended(document: Document, others: Mapping[Path, bytes]) -> Document:
+    """The document over what it extends."""
+    name = schema.value_at(document, ("extends",))
+    try:
+        v.shared_name(name)
+    except (PydanticCustomError, TypeError):
+        return document  # there is none, or the model tells what is wrong with it
+    folder = document.path.parent / SHARED
+    path = folder / f"{name}.yaml"
+    if path not in others and not path.is_file():
+        known = [found.stem for found in folder.glob("*.yaml")]
+        hint = schema.did_you_mean(name, known) or f"known are {', '.join(sorted(known)) or 'none'}"
+        raise ManifestError(Problem(f"no file {str(path)!r}", document.where("extends"), hint))
+    shared = located_yaml.parse(others[path], path) if path in others else located_yaml.load(path)
+    if ("extends",) in shared.places:
+        raise ManifestError(Problem("what is extended extends nothing", shared.where("extends"), "delete it"))
+    return document.over(shared)
 
 
 def _rules(document: Document) -> list[Problem]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder import dockerfile, git
 from builder import manifest as manifests
 from builder.build import Order
-from builder.manifest import UNKNOWN
+from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

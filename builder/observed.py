@@ -16,7 +16,8 @@ Row = dict[str, Any]
 
 SETTINGS = ("host", "private")  # of the container's IPC namespace
 GOOD = "same bytes"
-CELLS = {GOOD: "ok", "other bytes": "OTHER BYTES", "error": "error", "not exported": "not exported"}
+# As short as this, the table of 16 GPUs in three ways of IPC is no wider than a terminal of 80 columns.
+CELLS = {GOOD: "ok", "other bytes": "OTHER", "error": "error", "not exported": "export"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +51,26 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     if not lines:
         return
     results = {(row["gpu"], row["mask"], row["ipc"], row["legacy"]): CELLS[row["result"]] for row in rows}
-    head = ["GPU", "mask", "an engine sees", *(f"{ipc}, legacy={legacy}" for ipc, legacy in columns)]
+    head = [
+        ["", "", "namespace", *(ipc for ipc, _ in columns)],
+        ["GPU", "mask", "legacy IPC", *(legacy for _, legacy in columns)],
+    ]
     body = [
-        [str(gpu), mask, engine, *(results.get((gpu, mask, *column), "-") for column in columns)]
+        [str(gpu), mask, _short(engine), *(results.get((gpu, mask, *column), "-") for column in columns)]
         for gpu, mask, engine in lines
     ]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    for line in (head, *body):
+    widths = [max(map(len, column)) for column in zip(*head, *body, strict=True)]
+    for line in (*head, *body):
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _short(mask: str) -> str:
+    """A mask with `4-7` for 4,5,6,7."""
+    runs: list[list[int]] = []
+    for gpu in map(int, mask.split(",")):
+        if runs and gpu == runs[-1][-1] + 1:
+            runs[-1].append(gpu)
+        else:
+            runs.append([gpu])
+    words = (f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)  # noqa: PLR2004 - `0-1` is no shorter
+    return ",".join(words)

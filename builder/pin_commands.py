@@ -123,6 +123,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         for image in images:
             locks.enter_context(alone(f"manifest:{image}"))
         bumps = _all_prepared(images, wanted, offline=offline, some=all_images)
+        others = set(known_images()) - {one.manifest.name for one in bumps}
+        bumping.assert_no_other_image_changes(bumps, [load(name)[0] for name in sorted(others)])
         if file:
             from builder import summary  # noqa: PLC0415
 
@@ -132,7 +134,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         if not dry_run:
             bumping.write(bumps, ROOT)
             for one in bumps:
-                click.echo(f"written: {shown(one.manifest.path)}, {shown(ROOT / one.manifest.dockerfile)}", err=True)
+                written = [*one.files, ROOT / one.manifest.dockerfile]
+                click.echo(f"written: {', '.join(str(shown(path)) for path in written)}", err=True)
     if problems := [problem for one in bumps for problem in one.problems]:
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):

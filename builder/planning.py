@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from builder.entries import Source
     from builder.facts import Facts
-    from builder.manifest import Manifest, Source
+    from builder.manifest import Manifest
     from builder.resolve import Plan
 
 
@@ -32,8 +33,7 @@ class Plans:
 
     @property
     def sources(self) -> list[Source]:
-        every = [*self.manifest.installed_by("wheel"), *self.manifest.installed_by("editable")]
-        return [source for source in every if source.requirements]
+        return [source for source in self.manifest.fetched if source.requirements]
 
     def of(self, wanted: Source) -> Plan:
         """The plan of a source's set, and before it those of the sets that it builds on.
@@ -50,7 +50,7 @@ class Plans:
 
     def _plan(self, source: Source) -> Plan:
         if source.name not in self._made:
-            tree = self.trees.of(source)
+            tree = self.trees.of(source) if source.requirements and source.requirements.file else None
             so_far = [plan for plan in self._made.values() if plan.passed]
             try:
                 self._made[source.name] = resolve.plan(

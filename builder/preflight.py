@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from builder import git, patches, planning, toolchain
 from builder.git import GitError
 from builder.inside import imports
-from builder.manifest import UNKNOWN
 from builder.probes import Fault, Probe, Trees, Untried, answers, told
 from builder.report import Report
+from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from builder.entries import Patch, Source
     from builder.facts import Facts
-    from builder.manifest import Manifest, Patch, Source
+    from builder.manifest import Manifest
 
 # Where a repository may keep its packages.
 ROOTS = (".", "src", "python")

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from builder import git
 from builder.git import GitError
-from builder.manifest import UNKNOWN
 from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome
+from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from builder.manifest import Manifest, Source
+    from builder.entries import Source
+    from builder.manifest import Manifest
 
 
 class Untried(Exception):  # noqa: N818 (an outcome, not an error)

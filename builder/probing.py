@@ -6,7 +6,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any, cast
 
-from builder import devices, render, verdict
+from builder import devices, reading, render, verdict
 from builder.errors import Problem, TimeLimitError, VerificationError
 from builder.observed import SETTINGS
 
@@ -17,12 +17,27 @@ if TYPE_CHECKING:
 
 FOLDER = "/vime-probe"
 PROGRAMS = ("probe.py", "gpu_trial.py")
-TIME_LIMIT_S = 600
+TIME_LIMIT_S = 900  # 16 GPUs on which every trial runs into its own limit, 16 of them at once, take 840
 TIMED_OUT = 124  # the exit code of `timeout`
+# Before `--`, interpreters: the first that has a torch goes on, or else the first at all, which says that it has none.
+START = """
+torch= first=
+for python; do
+    shift
+    [ "$python" != -- ] || break
+    command -v "$python" > /dev/null && [ -z "$torch" ] || continue
+    first=${first:-$python}
+    "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' && torch=$python
+done
+exec "${torch:-${first:-python3}}" "$@"
+"""
 
 
-def probe(engine: Engine, image_id: str, python: str, found: Devices) -> Probed:
+def probe(engine: Engine, image_id: str, python: str | None, found: Devices) -> Probed:
     """What the GPUs do in two containers of the image: with the host's IPC namespace, and with one of their own.
+
+    Args:
+        python: the image's interpreter with torch; None: one of the usual.
 
     Raises:
         VerificationError: where the program did not run to its end. What it saw is no error here.
@@ -43,12 +58,13 @@ def _host(found: Devices, setting: str) -> dict[str, Any]:
     }
 
 
-def _seen(engine: Engine, image_id: str, python: str, found: Devices, setting: str, targets: str) -> Seen:  # noqa: PLR0913, PLR0917 - the facts of one run
+def _seen(engine: Engine, image_id: str, python: str | None, found: Devices, setting: str, targets: str) -> Seen:  # noqa: PLR0913, PLR0917 - the facts of one run
     nonce = secrets.token_hex(16)
+    pythons = [python] if python else reading.USUAL
     rest = [] if setting == "host" else ["--only-ipc"]
     with engine.container(
         image_id,
-        [python, f"{FOLDER}/probe.py", "--nonce", nonce, "--targets", targets, *rest],
+        ["sh", "-c", START, "sh", *pythons, "--", f"{FOLDER}/probe.py", "--nonce", nonce, "--targets", targets, *rest],
         files={f"{FOLDER}/{name}": (render.PROGRAMS / name).read_bytes() for name in PROGRAMS},
         environment={"HOME": "/tmp"},  # noqa: S108 - the container's own tmpfs
         time_limit_s=TIME_LIMIT_S,

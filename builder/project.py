@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from builder import facts as bases
 from builder import manifest as manifests
 from builder import schema
-from builder import vocabulary as v
+from builder.consistency import in_tag
 from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifes
         hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
         raise UsageError(Problem(f"no image {name!r}", hint=hint))
     manifest = manifests.load(shown(ROOT / "images" / f"{name}.yaml"))
-    twins = [other for other in known if other != name and v.in_tag(other) == v.in_tag(name)]
+    twins = [other for other in known if other != name and in_tag(other) == in_tag(name)]
     if twins:
         message = f"{name!r} and {twins[0]!r} would have the same tags, {manifest.tag(['...'])}"
         raise ManifestError(Problem(message, Location(manifest.path, 1), hint="rename one of them"))

@@ -33,13 +33,12 @@ def order(  # noqa: PLR0913, PLR0917 (each is one fact of the rehearsal)
         StandInError: where the stand-in cannot be made here.
     """
     stand_in = standin.make(engine, manifest, facts, ingredients, watch)
-    commits = {manifest.sources[name].commit_argument: commit for name, commit in stand_in.commits.items()}
     return Order(
         manifest=manifest,
         facts=facts,
         gpu_targets=gpu_targets,
         tag=f"{manifest.tag(gpu_targets)}{SUFFIX}",
-        arguments={"BASE_IMAGE": stand_in.reference, **commits},
+        arguments={"BASE_IMAGE": stand_in.reference, **stand_in.arguments},
         # The engine's own network: behind a proxy or a private name server, a bridge often has none.
         network="host" if ingredients.index == "real" else "none",
     )

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import jinja2
 import jinja2.bccache
 
-from builder import checklist, lists, rules
+from builder import checklist, entries, lists, rules
 from builder.errors import Location, Problem, RenderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from builder.entries import Patch
     from builder.facts import Facts
-    from builder.manifest import Manifest, Patch
+    from builder.manifest import Manifest
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 COMPILED = Path(__file__).parent.parent / ".cache" / "templates"
@@ -60,6 +61,8 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "tag": manifest.tag(manifest.gpu_targets[:1]),
         "wheels": manifest.installed_by("wheel"),
         "editables": manifest.installed_by("editable"),
+        "wheel_argument": entries.wheel_argument,
+        "install_step": entries.install_step,
         "requirement_folder": lists.requirement_folder,
         "patch_path": lambda source, patch: lists.patch_path(manifest, source, patch),
         "patch_text": lambda patch: _patch_text(manifest, patch),
@@ -107,9 +110,7 @@ def _patch_text(manifest: Manifest, patch: Patch) -> str:
 
 def _overridden(manifest: Manifest) -> str:
     """An expansion that is empty while every pin is the manifest's: each value with the pin cut off."""
-    pins = {"BASE_IMAGE": manifest.base.reference}
-    pins |= {source.commit_argument: source.commit for source in manifest.sources.values()}
-    return "".join(f"${{{name}#{value}}}" for name, value in pins.items())
+    return "".join(f"${{{name}#{value}}}" for name, value in manifest.pins.items())
 
 
 def _dropping(values: dict[str, str]) -> str:

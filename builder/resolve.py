@@ -21,8 +21,9 @@ from builder.uv import Asking, NotAskedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from builder.entries import Source
     from builder.facts import Facts
-    from builder.manifest import Manifest, Source
+    from builder.manifest import Manifest
 
 __all__ = ["NotAskedError", "Plan", "Planned", "Refusal", "plan"]
 
@@ -83,16 +84,17 @@ def plan(  # noqa: PLR0913 (each is one thing that a plan depends on)
     manifest: Manifest,
     facts: Facts,
     source: Source,
-    tree: Path,
+    tree: Path | None,
     *,
     cache: Path,
     offline: bool = False,
     so_far: Sequence[Plan] = (),
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Plan:
-    """What the requirement set of a source comes to; its pinned tree stands in `tree`.
+    """What the requirement set of a source comes to.
 
     Args:
+        tree: the source's pinned tree; None where its set has no file.
         cache: a folder of uv's, kept.
         offline: ask no host, only the cache.
         so_far: the plans of the sets that are installed before this one.
@@ -109,7 +111,8 @@ def plan(  # noqa: PLR0913 (each is one thing that a plan depends on)
         for name, version in base.items():
             wheelhouse.simple(name, version).write(root / "house")
         _write_policy(manifest, facts, source, root)
-        (root / source.name).symlink_to(tree.absolute())  # so that the place of a line begins with the source
+        if tree:
+            (root / source.name).symlink_to(tree.absolute())  # so that the place of a line begins with the source
         asking = Asking(
             python=facts.python.version,
             platform=f"x86_64-manylinux_{GLIBC[facts.system]}" if facts.system in GLIBC else "x86_64-unknown-linux-gnu",
@@ -133,14 +136,14 @@ def _base(manifest: Manifest, facts: Facts) -> dict[str, str]:
     """What is installed before the first set is resolved, without the sources."""
     there = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     there |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
+    there |= {canonicalize_name(name): wheel.version for name, wheel in manifest.prebuilt.items()}
     gone = {canonicalize_name(name) for name in manifest.removed}
     return {str(name): version for name, version in there.items() if name not in gone}
 
 
 def _before(manifest: Manifest, source: Source) -> list[Source]:
     """The sources whose sets are installed before that of `source`."""
-    every = [*manifest.installed_by("wheel"), *manifest.installed_by("editable")]
-    return every[: every.index(source)]
+    return manifest.fetched[: manifest.fetched.index(source)]
 
 
 def _built(manifest: Manifest, source: Source) -> dict[str, str]:
@@ -154,10 +157,12 @@ def _write_policy(manifest: Manifest, facts: Facts, source: Source, root: Path) 
     """What the judge reads, as the image has it; only the file's place is another."""
     assert source.requirements is not None  # noqa: S101 - the caller has asked
     policy = json.loads(lists.text(lists.policy(manifest)))
-    policy["steps"][source.step("REQUIREMENTS")]["file"] = f"{source.name}/{source.requirements.file}"
+    if source.requirements.file:
+        policy["steps"][source.step("REQUIREMENTS")]["file"] = f"{source.name}/{source.requirements.file}"
     (root / "policy.json").write_text(json.dumps(policy), encoding="utf-8")
     sealed = {name for pattern in manifest.sealed for name in facts.matching(pattern)}
     seal = {canonicalize_name(name): {"version": facts.distributions[name]} for name in sealed}
+    seal |= {canonicalize_name(name): {"version": wheel.version} for name, wheel in manifest.prebuilt.items()}
     (root / "seal.json").write_text(json.dumps({"distributions": seal}), encoding="utf-8")
 
 

@@ -109,6 +109,9 @@ class _Origins:
             for key in ("build_tools", "installer")
             for name, tool in manifest.get(key, {}).items()
         }
+        self._prebuilt = {
+            canonicalize_name(name): str(wheel["sha256"]) for name, wheel in manifest.get("prebuilt", {}).items()
+        }
         sealed = (made.json("seal.json") or {}).get("distributions", {})
         self._base = {
             (canonicalize_name(name), entry["version"]) for name, entry in sealed.items() if entry.get("step") == "base"
@@ -120,6 +123,8 @@ class _Origins:
         """The origin, and the digest of the wheel where that is on record."""
         if name in self._sources:
             return f"source {self._sources[name]}", ""
+        if name in self._prebuilt:
+            return "prebuilt wheel", self._prebuilt[name]
         if (name, version) in self._planned:
             return self._planned[name, version]
         if self._tools.get(name, ("", ""))[0] == version:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from builder.located_yaml import Document
+    from builder.document import Document
 
 _KEY = "[key]"  # how pydantic says that a mapping's key is at fault, not its value
 _WANTED = {

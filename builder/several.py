@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from builder import build as building
 from builder.errors import BaseImageError
+from builder.report import FAILED
 from builder.trace import Event
 
 if TYPE_CHECKING:
@@ -176,8 +177,10 @@ class _Crew:
                 case {"state": _}:
                     known = {name: value for name, value in said.items() if name in _OF_EVENTS}
                     self._watch(order, Event(**known))
-                case {"checks": _}:
+                case {"checks": checks}:
                     report = said
+                    failed = [check for check in checks if check["outcome"] == FAILED]
+                    errors += [f"{check['name']}: {check['detail']}" for check in failed]
                 case _:
                     errors.append(str(said))
         return report, "\n".join(dict.fromkeys(errors))

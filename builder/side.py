@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 # Of the carried manifest, and of its keys, what pins something beside base and sources.
-TABLES = ("build_tools", "constraints", "installer", "overrides")
+TABLES = ("build_tools", "constraints", "installer", "overrides", "prebuilt")
+PINNED = (".version", ".address", ".sha256")
 SHOWN = 80  # characters of an instruction
 
 
@@ -62,13 +63,17 @@ def _then(name: str, revision: str) -> Manifest:
     shown = git.git(project.ROOT, "show", f"{commit}:./{path}")
     if shown.returncode:
         raise UsageError(Problem(f"there is no {path} at {revision}", hint=f"git log -- {path}"))
-    return manifests.parse(shown.stdout.encode(), project.ROOT / path)
+    folder = f"images/{manifests.SHARED}"
+    listed = git.git(project.ROOT, "ls-tree", "--name-only", commit, f"./{folder}/").stdout.split()
+    shared = {path: git.git(project.ROOT, "show", f"{commit}:./{path}").stdout.encode() for path in listed}
+    others = {project.ROOT / path: content for path, content in shared.items()}
+    return manifests.parse(shown.stdout.encode(), project.ROOT / path, others)
 
 
 def _of_manifest(title: str, manifest: Manifest) -> Side:
     pins = {"base.image": manifest.base.image, "base.digest": manifest.base.digest}
     for name, source in manifest.sources.items():
-        values = {key: getattr(source, key) for key in manifests.PINS}
+        values = {key: getattr(source, key) for key in manifests.PINS["sources"]}
         pins |= {f"{name}.{key}": value for key, value in values.items() if value}
     return Side(
         title=title,
@@ -110,7 +115,7 @@ def _of_image(engine: Engine, tag: str) -> Side:
 
 def _tables(content: Mapping[str, Any]) -> dict[str, str]:
     flat = drift.flat({key: content.get(key, {}) for key in TABLES})
-    return {key.removesuffix(".version"): value for key, value in flat.items() if key.endswith(".version")}
+    return {key.removesuffix(".version"): value for key, value in flat.items() if key.endswith(PINNED)}
 
 
 def _named(instruction: str) -> str:

@@ -10,38 +10,34 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import Version
-
-from builder import buildkit, rootfs, upstreams, wheelhouse
+from builder import buildkit, rootfs, stock, upstreams, wheelhouse
+from builder.entries import wheel_argument
 from builder.rootfs import read, run
 from builder.trace import Event
 from builder.upstreams import PLACE
-from builder.wheelhouse import Wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from builder.engine import Engine
+    from builder.entries import Source
     from builder.facts import Facts
     from builder.manifest import Manifest
 
 STANDINS = Path(__file__).parent.parent / "standins"
 LABEL = "vime-images.standin"
 AUTHORITY = "/etc/standin-certificates.pem"  # how this machine checks the index
-# PyJWT as a system package leaves it: a copy that pip cannot uninstall.
-WITHOUT_RECORD = {"name": "PyJWT", "version": "2.7.0", "module": "jwt"}
+SYSTEM = Path("/usr/lib/python3/dist-packages")  # where the system's packages put what Python imports
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A base for rehearsals, and the commits of the sources that it brings."""
+    """A base for rehearsals, and the build arguments that name what it brings."""
 
     reference: str
-    commits: Mapping[str, str]
+    arguments: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +80,13 @@ def make(
                 (context / "etc").mkdir(exist_ok=True)
                 (context / "etc" / name).write_text(text, encoding="utf-8")
             commits = upstreams.write(manifest, context, standins)
-            _write_packages(manifest, facts, context, ingredients)
-            dockerfile = _dockerfile(root, facts, commits, standins)
+            arguments = {manifest.sources[name].commit_argument: commit for name, commit in commits.items()}
+            arguments |= _write_packages(manifest, facts, context, ingredients)
+            dockerfile = _dockerfile(root, manifest, facts, arguments, standins)
             built = buildkit.build(engine, dockerfile, arguments={}, watch=watch, context=context, network="none")
         engine.tag(built.image_id, reference)
     labels = engine.labels(reference)
-    return StandIn(reference, {name: labels[f"{LABEL}.{name}"] for name in manifest.sources})
+    return StandIn(reference, {name: labels[f"{LABEL}.{name}"] for name in manifest.pins if name != "BASE_IMAGE"})
 
 
 def _pip_configuration(index: str) -> dict[str, str]:
@@ -110,171 +107,108 @@ def _pip_configuration(index: str) -> dict[str, str]:
 
 def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: Path) -> str:
     # Of the manifest, only what the base is made of: a change of a check must not make another base.
-    sources = {name: [source.repository, source.tag] for name, source in manifest.sources.items()}
-    parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(_pinned(manifest))]
-    parts += _tool_lines(manifest)
+    sources = {name: [source.recipe, source.repository, source.tag] for name, source in manifest.sources.items()}
+    others = [manifest.gpu_targets, list(manifest.executables), [wheel.file for wheel in manifest.prebuilt.values()]]
+    parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(stock.pins(manifest))]
+    parts += [json.dumps(others), *stock.tool_lines(manifest)]
     digest = hashlib.sha256("\n".join(parts).encode())
-    for path in [*_files(standins), *(Path(module) for module in (__file__, upstreams.__file__, wheelhouse.__file__))]:
+    modules = (__file__, stock.__file__, upstreams.__file__, wheelhouse.__file__)
+    for path in [*stock.files(standins), *map(Path, modules)]:
         digest.update(f"{path.relative_to(standins) if path.is_relative_to(standins) else path.name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-
-
-def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients: Ingredients) -> None:
+def _write_packages(manifest: Manifest, facts: Facts, context: Path, ingredients: Ingredients) -> dict[str, str]:
+    """Everything that pip installs; the prebuilt wheels by their build arguments."""
     standins = ingredients.standins
     place = context / "standin"
-    for folder in (place / "installed", place / "index" / "files"):
+    for folder in (place / "installed", place / "index" / "files", place / "prebuilt"):
         folder.mkdir(parents=True, exist_ok=True)
-    for wheel in _base_distributions(facts, standins):
-        wheel.write(place / "installed")
-    for wheel in _index(manifest, facts, standins):
+    shipped = {source.distribution for source in manifest.installed_by("shipped")}
+    for wheel in stock.base_distributions(facts, standins):
+        if wheel.name not in shipped:
+            wheel.write(place / "installed")
+    for wheel in stock.index(manifest, facts, standins):
         wheel.write(place / "index" / "files")
-    for path in tools(manifest, facts, ingredients.cache):
+    for path in stock.tools(manifest, facts, ingredients.cache):
         shutil.copy(path, place / "index" / "files")
     wheelhouse.write_index(place / "index")
-    write_unrecorded(place / "unrecorded")
+    stock.write_unrecorded(place / "unrecorded")
+    for source in manifest.installed_by("shipped"):
+        tree = Path(source.checkout).name
+        shutil.copytree(standins / "sources" / tree, place / "shipped" / source.name)
+    arguments = {}
+    for name, wheel in stock.prebuilt(manifest, facts, standins).items():
+        path = wheel.write(place / "prebuilt")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        arguments[wheel_argument(name)] = f"file://{PLACE}/prebuilt/{path.name}#sha256={digest}"
+    return arguments
 
 
-def write_unrecorded(site: Path) -> None:
-    """The copy that pip cannot uninstall, in `site`."""
-    old = WITHOUT_RECORD
-    info = site / f"{old['name']}-{old['version']}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {old['name']}\nVersion: {old['version']}\n")
-    (info / "top_level.txt").write_text(f"{old['module']}\n")
-    module = site / old["module"]
-    module.mkdir()
-    (module / "__init__.py").write_text(f'__version__ = "{old["version"]}"\n')
-
-
-def _base_distributions(facts: Facts, standins: Path) -> Iterator[Wheel]:
-    described = read(standins / "distributions.yaml")
-    versions: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
-    for name, version in facts.distributions.items():
-        yield _wheel(canonicalize_name(name), version, described.get(name, {}), standins, facts, versions)
-
-
-def _index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
-    described, pinned = read(standins / "index.yaml"), _pinned(manifest)
-    wheels = [
-        _wheel(name, pinned[name] if version == "pinned" else version, entry or {}, standins, facts, {})
-        for name, versions in described["wheels"].items()
-        for version, entry in versions.items()
-    ]
-    asked = [Requirement(f"{name}=={override.version}") for name, override in manifest.overrides.items()]
-    for source in manifest.sources.values():
-        if source.requirements:
-            tree = standins / "sources" / Path(source.checkout).name
-            asked += _requirements(tree / source.requirements.file)
-            asked += [Requirement(f"{name}{added.version}") for name, added in source.requirements.add.items()]
-    installed: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
-    installed |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
-    closed = wheelhouse.close(wheels, installed, asked)
-    traps = [
-        _wheel(name, version, entry or {}, standins, facts, {})
-        for name, versions in described["traps"].items()
-        for version, entry in versions.items()
-    ]
-    return [*closed, *traps]
-
-
-def _pinned(manifest: Manifest) -> dict[str, str]:
-    """The versions that a manifest gives to wheels of the index."""
-    found = {name: constraint.version.removeprefix("==") for name, constraint in manifest.constraints.items()}
-    found |= {name: override.version for name, override in manifest.overrides.items()}
-    for source in manifest.sources.values():
-        if source.requirements:
-            found |= {name: added.version.removeprefix("==") for name, added in source.requirements.add.items()}
-    return found
-
-
-def _requirements(path: Path) -> Iterator[Requirement]:
-    for line in path.read_text(encoding="utf-8").splitlines():
-        text = line.partition("#")[0].strip()
-        if text.startswith("-r "):
-            yield from _requirements(path.parent / text.removeprefix("-r ").strip())
-        elif text:
-            yield Requirement(text)
-
-
-def _wheel(  # noqa: PLR0913, PLR0917 (one line of data with its surroundings)
-    name: str, version: str, entry: Mapping[str, Any], standins: Path, facts: Facts, versions: Mapping[str, str]
-) -> Wheel:
-    module = entry.get("module", name.replace("-", "_"))
-    files = {f"{module}/__init__.py": f'__version__ = "{version}"\n'.encode()} if module else {}
-    rocm = Version(facts.distributions.get("rocm", "0")).base_version
-    own = standins / "modules" / name
-    words = {"VERSION": version, "ROCM": rocm, "TARGETS": " ".join(facts.device_code or ())}
-    for path in _files(own):
-        content = path.read_bytes()
-        for word, text in words.items():
-            content = content.replace(f"@{word}@".encode(), text.encode())
-        files[str(path.relative_to(own))] = content
-    return Wheel(
-        name=name,
-        version=version,
-        files=files,
-        requires=[requirement.format_map(versions) for requirement in entry.get("requires", [])],
-        extras=entry.get("extras", {}),
-        as_source=entry.get("sdist", False),
-    )
-
-
-def _tool_lines(manifest: Manifest) -> list[str]:
-    tools = [*manifest.build_tools.items(), *manifest.installer.items()]
-    return [f"{name}=={tool.version} --hash=sha256:{tool.sha256}\n" for name, tool in tools]
-
-
-def tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
-    """The real build tools and installer, so that their hashes hold; downloaded by this machine's pip, once."""
-    lines = _tool_lines(manifest)
-    folder = cache / "build-tools" / hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            listing = Path(scratch) / "list.txt"
-            listing.write_text("".join(lines), encoding="utf-8")
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-            command += [
-                "--only-binary=:all:",
-                f"--python-version={facts.python.version}",
-                "--platform=manylinux2014_x86_64",
-            ]
-            wheels = Path(scratch) / "wheels"
-            run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
-            wheels.rename(folder)
-    return sorted(folder.iterdir())
-
-
-def _dockerfile(root: str, facts: Facts, commits: Mapping[str, str], standins: Path) -> str:
-    python, site = Path(facts.python.executable), Path(facts.python.site_packages)
-    venv = python.parent.parent
-    links = read(standins / "links.yaml")
+def _dockerfile(root: str, manifest: Manifest, facts: Facts, arguments: Mapping[str, str], standins: Path) -> str:
+    python, site = facts.python.executable, Path(facts.python.site_packages)
+    of_the_system = site.name == "dist-packages"
     lines = [
         f"FROM {root}",
         "COPY etc /etc",
         f"COPY standin {PLACE}",
         'SHELL ["/bin/bash", "-euo", "pipefail", "-c"]',
         "RUN <<'PYTHON'",
-        f"python3 -m venv {venv}",
-        f"real=$(echo {venv}/lib/python3.*)",
-        f'if [ ! -e {site.parent} ]; then ln -s "$(basename "$real")" {site.parent}; fi',
+        *(_python_of_the_system(facts) if of_the_system else _python_in_an_environment(facts)),
         f"{python} -m pip install --quiet --no-index --no-deps --no-cache-dir {PLACE}/installed/*.whl",
-        f"cp -R {PLACE}/unrecorded/. {site}/",
-        *(
-            f"mkdir -p {site / place.rpartition('/')[0]}\nln -s {target} {site / place}"
-            for place, target in links.items()
-        ),
-        f'for source in {site}/_rocm_sdk_core/lib/*.c; do gcc -shared -o "${{source%.c}}" "$source"; done',
-        f"chmod -x {site}/torch/bin/*",
-        f"rm -r {PLACE}/installed {PLACE}/unrecorded",
+        *_links(facts, standins),
+        f'find {site}/ -name "*.so*.c" | while read -r source; do gcc -shared -o "${{source%.c}}" "$source"; done',
+        f"chmod +x {site}/torch/bin/*",
+        *(f"chmod -x {path}" for path in manifest.executables),
         "PYTHON",
         *(f"ENV {name}={json.dumps(value)}" for name, value in facts.env.items()),
-        f"ENV PATH={python.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        *(f"LABEL {LABEL}.{name}={commit}" for name, commit in commits.items()),
+        f"ENV PATH={Path(python).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "RUN <<'REST'",
+        *(line for source in manifest.installed_by("shipped") for line in _shipped(source, manifest, python)),
+        f"cp -R {PLACE}/unrecorded/. {SYSTEM if of_the_system else site}/",
+        f"rm -rf {PLACE}/installed {PLACE}/shipped {PLACE}/unrecorded",
+        "REST",
+        *([f"ENTRYPOINT {json.dumps(facts.entrypoint)}"] if facts.entrypoint else []),
+        *(f"LABEL {LABEL}.{name}={json.dumps(value)}" for name, value in arguments.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _python_in_an_environment(facts: Facts) -> Iterator[str]:
+    venv, library = Path(facts.python.executable).parent.parent, Path(facts.python.site_packages).parent
+    yield f"python3 -m venv {venv}"
+    yield f"real=$(echo {venv}/lib/python3.*)"
+    yield f'if [ ! -e {library} ]; then ln -s "$(basename "$real")" {library}; fi'
+
+
+def _python_of_the_system(facts: Facts) -> Iterator[str]:
+    """Debian's own, by the name of the base's, with a pip and without what forbids to use it."""
+    python, library = facts.python.executable, Path(facts.python.site_packages).parent
+    yield f'ln -s "$(readlink -f /usr/bin/python3)" {python}'
+    yield f'ln -s "$(basename "$(echo /usr/lib/python3.*)")" {library}'
+    yield "rm /usr/lib/python3.*/EXTERNALLY-MANAGED"
+    yield "pip=$(echo /usr/share/python-wheels/pip-*.whl)"
+    yield f'{python} "$pip/pip" install --quiet --no-index --no-deps --no-cache-dir "$pip"'
+
+
+def _links(facts: Facts, standins: Path) -> Iterator[str]:
+    links = read(standins / "links.yaml")
+    places = {Path(facts.rocm_root or "/opt/rocm", place): target for place, target in links["rocm"].items()}
+    if "rocm-sdk-core" in facts.distributions:
+        places |= {Path(facts.python.site_packages, place): to for place, to in links["rocm-sdk-core"].items()}
+    for place, target in places.items():
+        yield f"mkdir -p {place.parent}\nln -s {target} {place}"
+
+
+def _shipped(source: Source, manifest: Manifest, python: str) -> Iterator[str]:
+    """Build a source as whoever made the base has, and install it with all that it asks for."""
+    pip = f"pip --isolated install --quiet --no-cache-dir --index-url=file://{PLACE}/index/simple"
+    yield f"{python} -m venv --system-site-packages {PLACE}/build"
+    tools = "ninja packaging setuptools setuptools-scm wheel"
+    yield f"{PLACE}/build/bin/python -m {pip} --no-deps {tools}"
+    yield f"cd {PLACE}/shipped/{source.name}"
+    yield f"export PATH={PLACE}/build/bin:$PATH SETUPTOOLS_SCM_PRETEND_VERSION={source.public_version}"
+    yield f"PYTORCH_ROCM_ARCH='{';'.join(manifest.gpu_targets)}' python setup.py --quiet bdist_wheel"
+    yield f"{python} -m {pip} dist/*.whl"
+    yield f"cd /\nrm -r {PLACE}/build"

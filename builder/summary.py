@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.bump import Bump
-    from builder.manifest import Manifest, Patch, Source
+    from builder.entries import Patch, Source
+    from builder.manifest import Manifest
     from builder.patches import Verdict
 
 
@@ -63,10 +64,11 @@ def _moved(bump: Bump) -> Iterator[tuple[Source, Source]]:
 
 def _requirements(bump: Bump, before: Trees, after: Trees) -> Iterator[str]:
     for old, new in _moved(bump):
-        if not (old.requirements and new.requirements):
+        files = [source.requirements.file for source in (old, new) if source.requirements and source.requirements.file]
+        if len(files) < 2:  # noqa: PLR2004 (before, and after)
             continue
         try:
-            was, now = _asked(before.of(old), old.requirements.file), _asked(after.of(new), new.requirements.file)
+            was, now = _asked(before.of(old), files[0]), _asked(after.of(new), files[1])
         except (Untried, Fault) as reason:
             yield f"* {new.name}: could not be compared: {reason}"
             continue

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from pip._vendor.packaging.requirements import Requirement
 
+    from builder.entries import Source
     from builder.facts import Facts
     from builder.inside.judge import Ask
-    from builder.manifest import Manifest, Source
+    from builder.manifest import Manifest
     from builder.probes import Trees
 
 PROJECT = "pyproject.toml"
@@ -34,11 +35,12 @@ BUILD_FILES = ("setup.py", "CMakeLists.txt")  # a tree names there what it compi
 
 def probes(manifest: Manifest, facts: Facts, trees: Trees) -> Iterator[Probe]:
     for source in manifest.sources.values():
-        yield Probe(
-            f"{source.name} finds the tools that it is built with",
-            "build_tools",
-            lambda source=source: _tools(manifest, facts, source, trees.of(source)),  # type: ignore[misc]
-        )
+        if source.recipe != "shipped":
+            yield Probe(
+                f"{source.name} finds the tools that it is built with",
+                "build_tools",
+                lambda source=source: _tools(manifest, facts, source, trees.of(source)),  # type: ignore[misc]
+            )
         if source.device_code:
             yield Probe(
                 f"{source.name} compiles every module that is said to have device code",
@@ -87,13 +89,16 @@ def _built_with(tree: Path) -> Iterator[Ask]:
 
 def _listed(tree: Path, source: Source) -> list[Ask]:
     """A requirement file may cap a build tool too; what else it asks for is the plan's concern."""
-    return judge.flatten(tree / source.requirements.file, tree)[0] if source.requirements else []
+    file = source.requirements.file if source.requirements else None
+    return judge.flatten(tree / file, tree)[0] if file else []
 
 
 def _modules(source: Source, tree: Path) -> tuple[str, tuple[str, ...]]:
     files = [tree / name for name in BUILD_FILES if (tree / name).is_file()]
     text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
-    absent = [name for name in source.device_code if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    # Of a library that is no module, the target has the name without `lib`.
+    patterns = {name: rf"(?<!\w){re.escape(name.removeprefix('lib'))}(?!\w)" for name in source.device_code}
+    absent = [name for name, pattern in patterns.items() if not re.search(pattern, text)]
     if absent:
         detail = f"no {', '.join(absent)} in {' or '.join(file.name for file in files) or 'the tree'} of this commit"
         raise Fault(detail, f"sources.{source.name}.device_code: what this commit compiles for a GPU")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from builder import masks as masking
 from builder.observed import GOOD, SETTINGS, Probed, Row, Seen
 from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 Found = tuple[Outcome, str, tuple[str, ...]]  # outcome, detail, notes
+NO_CODE = "no GPU is one that the image has code for"
 ENOUGH = 0.9  # of the bytes asked for: the memory saver works in whole chunks
 LEGACY = "HSA_ENABLE_IPC_MODE_LEGACY"
-HIDERS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def judge(seen: Mapping[str, Seen], targets: tuple[str, ...] = ()) -> Probed:
@@ -26,7 +27,7 @@ def judge(seen: Mapping[str, Seen], targets: tuple[str, ...] = ()) -> Probed:
     host = seen["host"]
     known = targets or tuple(host.get("counts", {}).get("torch", {}).get("targets", ()))
     rows = tuple({**row, "ipc": name} for name in SETTINGS for row in seen.get(name, {}).get("ipc", ()))
-    found = {kind: judges(host, known, rows) for kind, (_, _, judges) in CHECKS.items()}
+    found = {kind: judges(seen, known, rows) for kind, (_, _, judges) in CHECKS.items()}
     checks = tuple(
         Check(
             name=CHECKS[kind][0],
@@ -34,7 +35,7 @@ def judge(seen: Mapping[str, Seen], targets: tuple[str, ...] = ()) -> Probed:
             outcome=outcome,
             detail=detail,
             hint=CHECKS[kind][1],
-            seconds=0.0,
+            seconds=host["seconds"].get(kind, 0.0),
             notes=notes,
         )
         for kind, (outcome, detail, notes) in found.items()
@@ -44,7 +45,8 @@ def judge(seen: Mapping[str, Seen], targets: tuple[str, ...] = ()) -> Probed:
     )
 
 
-def _nodes(host: Seen, _: tuple[str, ...], __: Sequence[Row]) -> Found:
+def _nodes(seen: Mapping[str, Seen], _: tuple[str, ...], __: Sequence[Row]) -> Found:
+    host = seen["host"]
     if reason := _no_node(host):
         return COULD_NOT_RUN, reason, ()
     alike: dict[str, list[str]] = {}
@@ -70,33 +72,18 @@ def _no_node(host: Seen) -> str:
     return ""
 
 
-def _masks(host: Seen, _: tuple[str, ...], __: Sequence[Row]) -> Found:
+def _masks(seen: Mapping[str, Seen], _: tuple[str, ...], __: Sequence[Row]) -> Found:
+    host = seen["host"]
     masks = {name: value for name, value in host["masks"].items() if value is not None}
     unset = [name for name in host["masks"] if name not in masks]
-    shown = (*(f"{name}={value!r}" for name, value in masks.items()), f"not set: {', '.join(unset) or 'none'}")
-    problems = []
-    hip, cuda, rocr = (masks.get(name) for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", HIDERS[0]))
-    if hip is not None and cuda is not None and hip != cuda:
-        problems.append(f"HIP_VISIBLE_DEVICES={hip!r} and CUDA_VISIBLE_DEVICES={cuda!r}: vLLM refuses to start")
-    if rocr is not None and (hip is not None or cuda is not None):
-        problems.append(f"ROCR_VISIBLE_DEVICES={rocr!r} masks first, and the other mask counts in what it leaves")
-    for name in HIDERS:
-        words = masks.get(name, "").split(",")
-        if len(set(words)) < len(words):
-            problems.append(f"{name}={masks[name]!r} names a GPU twice")
-        strange = [word for word in words if word and not word.isdecimal() and not word.startswith("GPU-")]
-        if strange:
-            problems.append(f"{name}={masks[name]!r}: whatever stands after {strange[0]!r} is hidden too")
-    named = len((hip or cuda or "").split(",")) if hip or cuda else 0
+    shown = [f"{name}={value!r}" for name, value in masks.items()]
+    shown += [f"not set: {', '.join(unset[at : at + 3])}" for at in range(0, len(unset), 3)]
     counted = host.get("counts", {}).get("torch", {}).get("hip")
-    if named and counted is not None and counted != named:
-        problems.append(f"the mask names {named} GPUs, HIP counts {counted}: it names one that is not there")
-    if problems:
-        return FAILED, "\n".join([*problems, *shown]), ()
-    if not masks and _no_node(host):
-        return COULD_NOT_RUN, "no mask is set, and there is no GPU to hide", ()
-    alone = ("ROCR_VISIBLE_DEVICES is set: Ray refuses to run with it",) if rocr is not None else ()
-    return PASSED, "", (*alone, *shown)
+    if faults := list(masking.faults(masks, counted)):
+        return FAILED, "\n".join([*faults, *shown]), ()
+    if reason := _no_node(host):
+        return COULD_NOT_RUN, f"nothing contradicts itself, and nothing can be counted: {reason}", ()
+    return PASSED, "", (*masking.remarks(masks), *shown)
 
 
 def _obstacle(host: Seen) -> str:
@@ -110,33 +97,31 @@ def _obstacle(host: Seen) -> str:
         return f"torch could not be asked: {counts['error']}"
     if not counts["rocm"]:
         return f"torch {counts['version']} is no ROCm build"
-    return "" if counts["torch"] else "torch counts no GPU"
+    return "" if counts["devices"] else f"torch counts {counts['torch']} GPUs, HIP {counts['hip']}"
 
 
-def _counts(host: Seen, _: tuple[str, ...], __: Sequence[Row]) -> Found:
-    reason = _obstacle(host)
-    if reason and reason != "torch counts no GPU":
-        return COULD_NOT_RUN, reason, ()
+def _counts(seen: Mapping[str, Seen], _: tuple[str, ...], __: Sequence[Row]) -> Found:
+    host = seen["host"]
+    counts = host.get("counts", {})
+    first = counts.get("torch", {})
+    if not counts or first.get("rocm", "") is None or "No module named 'torch'" in first.get("error", ""):
+        return COULD_NOT_RUN, _obstacle(host), ()
     lines: list[str] = []
     wrong: list[str] = []
-    absent: list[str] = []
-    wanted = host["counts"]["torch"]["hip"]
-    for order, counts in host["counts"].items():
-        if "ModuleNotFoundError" in counts.get("error", ""):
-            absent.append(f"{order}: {counts['error']}")
-            continue
-        told = counts.get("error") or f"torch {counts['torch']}, HIP {counts['hip']}"
-        line = f"imported as {order.replace(',', ', then ')}: {told}"
-        lines.append(line)
-        if "error" in counts or counts["torch"] != counts["hip"] or counts["hip"] != wanted or not wanted:
-            wrong.append(line)
+    for order, found in counts.items():
+        told = found.get("error") or f"torch {found['torch']}, HIP {found['hip']}"
+        absent = "No module named 'amdsmi'" in told
+        line = f"imported as {order.replace(',', ', then ')}: {'could not run: ' * absent}{told}"
+        alike = found.get("torch") == found.get("hip") == first.get("hip")
+        (lines if absent or (alike and found.get("hip")) else wrong).append(line)
     if wrong:
         nodes = f"{len(host['nodes']) - 1} render nodes are there"
         return FAILED, "\n".join([*wrong, nodes]), ()
-    return PASSED, "", (*lines, *absent)
+    return PASSED, "", tuple(lines)
 
 
-def _targets(host: Seen, known: tuple[str, ...], _: Sequence[Row]) -> Found:
+def _targets(seen: Mapping[str, Seen], known: tuple[str, ...], _: Sequence[Row]) -> Found:
+    host = seen["host"]
     if reason := _obstacle(host):
         return COULD_NOT_RUN, reason, ()
     gpus = host["counts"]["torch"]["devices"]
@@ -152,11 +137,12 @@ def _targets(host: Seen, known: tuple[str, ...], _: Sequence[Row]) -> Found:
     return PASSED, "", tuple(f"GPU {gpu['ordinal']}: {gpu['target']}, {gpu['name']}" for gpu in gpus)
 
 
-def _products(host: Seen, _: tuple[str, ...], __: Sequence[Row]) -> Found:
+def _products(seen: Mapping[str, Seen], _: tuple[str, ...], __: Sequence[Row]) -> Found:
+    host = seen["host"]
     if reason := _obstacle(host):
         return COULD_NOT_RUN, reason, ()
     if not host["products"]:
-        return COULD_NOT_RUN, "no GPU is one that the image has code for", ()
+        return COULD_NOT_RUN, NO_CODE, ()
     wrong: list[str] = []
     right: list[str] = []
     for trial in host["products"]:
@@ -165,39 +151,56 @@ def _products(host: Seen, _: tuple[str, ...], __: Sequence[Row]) -> Found:
         (right if trial.get("equal") else wrong).append(f"{where}: {told}")
     left = len(host["counts"]["torch"]["devices"]) - sum(trial["engine"] is None for trial in host["products"])
     notes = (f"not tried on {left} that the image has no code for",) if left else ()
-    alone = () if any(trial["engine"] for trial in host["products"]) else ("one GPU: no mask that begins elsewhere",)
+    alone = () if any(trial["engine"] for trial in host["products"]) else (f"no other mask: {_unmasked(host)}",)
     return (FAILED, "\n".join(wrong), ()) if wrong else (PASSED, "", (*right, *notes, *alone))
 
 
-def _memory_saver(host: Seen, _: tuple[str, ...], __: Sequence[Row]) -> Found:
+def _memory_saver(seen: Mapping[str, Seen], _: tuple[str, ...], __: Sequence[Row]) -> Found:
+    host = seen["host"]
     if reason := _obstacle(host):
         return COULD_NOT_RUN, reason, ()
-    saver = host["saver"]
+    if "memory_saver" not in host:
+        return COULD_NOT_RUN, NO_CODE, ()
+    saver = host["memory_saver"]
     if "absent" in saver:
         return COULD_NOT_RUN, "the image has no torch_memory_saver", ()
     if "error" in saver:
         return FAILED, saver["error"], ()
-    asked, freed = saver["asked"], saver["freed"]
     rocm = host["counts"]["torch"]["rocm"]
     wrong = []
-    if freed < ENOUGH * asked:
-        wrong.append(f"a pause of {asked} bytes freed {freed} (ROCm {rocm})")
-    if saver["taken_again"] < ENOUGH * asked:
-        wrong.append(f"a resume of {asked} bytes took {saver['taken_again']} (ROCm {rocm})")
-    if not all(saver["kept"]):
-        wrong.append(f"{saver['kept'].count(False)} of {len(saver['kept'])} tensors have other contents after a resume")
-    return (FAILED, "\n".join(wrong), ()) if wrong else (PASSED, "", (f"a pause of {asked} bytes freed {freed}",))
+    for size in saver["sizes"]:
+        asked = size["asked"]
+        if size["freed"] < ENOUGH * asked:
+            wrong.append(f"a pause of {asked} bytes freed {size['freed']} (ROCm {rocm})")
+        elif size["taken_again"] < ENOUGH * asked:
+            wrong.append(f"a resume of {asked} bytes took {size['taken_again']} (ROCm {rocm})")
+        if not size["kept"]:
+            wrong.append(f"{asked} bytes have other contents after a resume")
+    freed = (f"a pause of {size['asked']} bytes freed {size['freed']}" for size in saver["sizes"])
+    return (FAILED, "\n".join(wrong), ()) if wrong else (PASSED, "", tuple(freed))
 
 
-def _ipc(host: Seen, _: tuple[str, ...], rows: Sequence[Row]) -> Found:
+def _unmasked(host: Seen) -> str:
+    """Why no process got a mask of its own."""
+    if len(host["counts"]["torch"]["devices"]) == 1:
+        return "it takes 2 GPUs or more, one is here"
+    return "the mask has UUIDs, and an engine's has numbers"
+
+
+def _ipc(seen: Mapping[str, Seen], _: tuple[str, ...], rows: Sequence[Row]) -> Found:
+    host = seen["host"]
     if reason := _obstacle(host):
         return COULD_NOT_RUN, reason, ()
-    if not rows:
-        return COULD_NOT_RUN, "it takes 2 GPUs or more, one is here", ()
+    if "ipc" not in host:
+        return COULD_NOT_RUN, _unmasked(host), ()
     ours = [row for row in rows if row["own"] and row["ipc"] == "host"]
     bad = [row for row in ours if row["mask"] != "narrow" and row["result"] != GOOD]
     stray = [row for row in rows if row["result"] == "other bytes" and row not in bad]
-    notes = (*_settings(rows), *(f"{_shown(row)} reads other memory than was exported" for row in stray))
+    silent = [name for name in seen if "ipc" not in seen[name]]
+    untried = (
+        f"{name} IPC namespace: could not run: {_obstacle(seen[name]) or _unmasked(seen[name])}" for name in silent
+    )
+    notes = (*_settings(rows), *untried, *(f"{_shown(row)} reads other memory than was exported" for row in stray))
     if bad:
         return FAILED, "\n".join([*(f"{_shown(row)}: {row['detail'] or row['result']}" for row in bad), *notes]), ()
     return PASSED, "", notes
@@ -239,7 +242,7 @@ def _sentence(found: Found, rows: Sequence[Row]) -> str:
     return "colocate weight sync works here with either mask: this runtime does not need the longer one"
 
 
-Judges = Callable[[Seen, tuple[str, ...], Sequence[Row]], Found]
+Judges = Callable[[Mapping[str, Seen], tuple[str, ...], Sequence[Row]], Found]
 # What is promised, what to do where it is broken, and who judges it; in the order in which it is tried.
 CHECKS: Mapping[str, tuple[str, str, Judges]] = {
     "nodes": (

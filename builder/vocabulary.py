@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Annotated, NoReturn
+from urllib.parse import unquote
 
 import pydantic
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic_core import PydanticCustomError
 
@@ -86,6 +88,11 @@ def digest(value: str) -> str:
     return refuse(f"{value!r} is no digest", f"sha256: and 64 hex digits wanted; write {UNKNOWN} where nobody knows")
 
 
+def sha256_or_unknown(value: str) -> str:
+    """The hash of a file, or `unknown`."""
+    return value if value == UNKNOWN else sha256(value)
+
+
 def sha256(value: str) -> str:
     """The hash of a file."""
     if _is_hex(value, 64):
@@ -115,11 +122,6 @@ def image(value: str) -> str:
     return value
 
 
-def in_tag(name: str) -> str:
-    """An image's name as its tags have it: a tag takes no `+`, and not every disk tells capitals apart."""
-    return name.lower().replace("+", "_")
-
-
 def repository(value: str) -> str:
     """Where git fetches from: no credentials, no query, nothing a shell or git could read as more."""
     hint = "write it as https://host/owner/name"
@@ -134,16 +136,30 @@ def repository(value: str) -> str:
     return value
 
 
+def wheel_address(value: str) -> str:
+    """Where a wheel is had: an address that ends in the wheel's file name."""
+    folder, _, file = value.rpartition("/")
+    try:
+        parse_wheel_filename(unquote(file))
+    except InvalidWheelFilename:
+        file = ""
+    if _REPOSITORY.fullmatch(f"{folder}/x") and re.fullmatch(r"[\w.%+-]+", file, re.ASCII):
+        return value
+    # The value may hold a secret, so no message repeats it.
+    return refuse("address is none of a wheel", "write it as https://host/folder/name.whl: no password, no query")
+
+
 def tag(value: str) -> str:
-    """A release by its version, with or without a v before it."""
+    """A release by its version, with or without a v before it; a fork may have a mark behind it, as in v2.15_rocm."""
     if value.lower() in FLOATING:
         refuse(f"tag {value!r} is a name that moves", "write it as v1.2.3, or leave it out: the commit pins")
-    if re.fullmatch(r"v?[0-9][\w.+!-]*", value, re.ASCII) and _is_version(value):
+    if re.fullmatch(r"v?[0-9][\w.+!-]*", value, re.ASCII) and is_version(re.sub("_[a-z]+$", "", value)):
         return value
     return refuse(f"tag {value!r} is no version", "write it as v1.2.3, or leave it out: the commit pins")
 
 
-def _is_version(value: str) -> bool:
+def is_version(value: str) -> bool:
+    """Whether packaging reads it as a version."""
     try:
         Version(value)
     except InvalidVersion:
@@ -153,16 +169,16 @@ def _is_version(value: str) -> bool:
 
 def version(value: str) -> str:
     """One exact version."""
-    if re.fullmatch(r"[0-9][\w.+!-]*", value, re.ASCII) and _is_version(value):
+    if re.fullmatch(r"[0-9][\w.+!-]*", value, re.ASCII) and is_version(value):
         return value
     bare = value.lstrip("=v ")
-    hint = f"write it as {bare}" if _is_version(bare) else "one exact version wanted, such as 1.2.3"
+    hint = f"write it as {bare}" if is_version(bare) else "one exact version wanted, such as 1.2.3"
     return refuse(f"version {value!r} is no exact version", hint)
 
 
 def specifier(value: str) -> str:
     """What versions are allowed, as pip reads it."""
-    hint = f"write it as =={value}" if _is_version(value) else "write it as ==1.2.3 or <2"
+    hint = f"write it as =={value}" if is_version(value) else "write it as ==1.2.3 or <2"
     try:
         clauses = len(SpecifierSet(value))
     except InvalidSpecifier:
@@ -204,9 +220,7 @@ absolute_path = _matching(
     rf"(?:/{_SEGMENT})+", "absolute path", "write it as /opt/name: no .., no // and no / at the end"
 )
 relative_path = _matching(
-    rf"(?![-]){_SEGMENT}(?:/{_SEGMENT})*",
-    "relative path",
-    "write it as folder/name: no .. and no / before it",
+    rf"(?![-]){_SEGMENT}(?:/{_SEGMENT})*", "relative path", "write it as folder/name: no .. and no / before it"
 )
 patch_path = _matching(
     rf"(?![-]){_SEGMENT}(?:/{_SEGMENT})*(?<=.\.patch)",
@@ -216,8 +230,8 @@ patch_path = _matching(
 file_glob = _matching(
     rf"{_PATTERN}(?:/{_PATTERN})*", "pattern of files", "write it as folder/*.py: no .. and no / before it"
 )
-count = _matching(r"[1-9][0-9]{0,5}", "whole number", "write it as 240")
 tool = _matching(r"[\w.+\[-]+", "name of a tool", "write it as one calls it: no path")
+shared_name = _matching(r"[a-z][a-z0-9-]*", "name of a shared part", "write it as vime: images/shared/vime.yaml")
 facts_name = _matching(r"[a-z0-9][a-z0-9.-]*", "name of facts", "write it as base-v1.2: images/bases/base-v1.2.yaml")
 
 
@@ -256,9 +270,12 @@ def requirement(value: str) -> str:
 Text = Annotated[str, pydantic.AfterValidator(text)]
 Boolean = Annotated[bool, pydantic.BeforeValidator(boolean)]
 Commit = Annotated[str, pydantic.AfterValidator(commit)]
-Count = Annotated[str, pydantic.AfterValidator(count)]
+Count = Annotated[str, pydantic.AfterValidator(_matching(r"[1-9][0-9]{0,5}", "whole number", "write it as 240"))]
 Digest = Annotated[str, pydantic.AfterValidator(digest)]
 Sha256 = Annotated[str, pydantic.AfterValidator(sha256)]
+Sha256OrUnknown = Annotated[str, pydantic.AfterValidator(sha256_or_unknown)]
+WheelAddress = Annotated[str, pydantic.AfterValidator(wheel_address)]
+SharedName = Annotated[str, pydantic.AfterValidator(shared_name)]
 ImageName = Annotated[str, pydantic.AfterValidator(image)]
 Repository = Annotated[str, pydantic.AfterValidator(repository)]
 Tag = Annotated[str, pydantic.AfterValidator(tag)]

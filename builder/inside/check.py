@@ -30,7 +30,8 @@ TIME_LIMIT_S = 120
 Name = tuple[str, "str | None"]  # a module, and what is taken from it
 OUTCOMES = PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
 # How libraries say that there is no device; an import that fails for that was not tried.
-NO_DEVICE = re.compile(r"no (hip|rocm|cuda)[- ](gpus?|capable|devices?)|hipErrorNoDevice|/dev/kfd", re.IGNORECASE)
+NO_DEVICE = re.compile(r"no (hip|rocm|cuda)[- ](gpus?|capable|devices?)|hipErrorNoDevice|/dev/kfd"
+                       r"|from rocminfo failed|no gfx arch found in rocminfo", re.IGNORECASE)
 NO_MODULE = "does not define module export function"  # a library that was loaded, and is no module
 PROGRAMS = ("check.py", "device.py", "imports.py", "seal.py", "trial.py")
 LEFTOVERS = re.compile(r"(^|/)(build|dist|__pycache__|[^/]+\.egg-info)/|\.(so|pyc)$")
@@ -228,12 +229,11 @@ def source(world: World, check: dict[str, Any]) -> str:
     return title
 
 
-def version(world: World, check: dict[str, Any]) -> str:
-    record = world.read(f"sources/{check['source']}.json")
-    found, wanted = metadata.version(record["distribution"]), record["tag"].removeprefix("v")
-    if Version(found).public != Version(wanted).public:
-        raise Failed(f"{record['distribution']} {found} is installed, the tag is {record['tag']}")
-    return f"{record['distribution']} {found}, the tag is {record['tag']}"
+def version(_: World, check: dict[str, Any]) -> str:
+    title = f"{check['distribution']} {metadata.version(check['distribution'])}"
+    if Version(title.split()[1]).public != Version(check["tag"]).public:
+        raise Failed(f"{title} is installed, the tag is {check['tag']}")
+    return f"{title}, the tag is {check['tag']}"
 
 
 def pip_check(world: World, check: dict[str, Any]) -> str:
@@ -351,7 +351,7 @@ def _compiled(dist: metadata.Distribution) -> list[str]:
 
 
 def loads(world: World, check: dict[str, Any]) -> str:
-    names: list[Name] = [(name, None) for name in _compiled(_distribution(world, check["source"]))]
+    names: list[Name] = [(name, None) for name in _compiled(metadata.distribution(check["distribution"]))]
     found = {name: each for (name, _), each in zip(names, world.take(names), strict=True) if _broken(each)}
     if found:
         outcome = CouldNotRun if all(map(no_device, found.values())) else Failed
@@ -363,13 +363,9 @@ def _broken(found: dict[str, Any]) -> bool:
     return "error" in found and NO_MODULE not in found["error"]
 
 
-def _distribution(world: World, source: str) -> metadata.Distribution:
-    return metadata.distribution(world.read(f"sources/{source}.json")["distribution"])
-
-
 def one_copy(world: World, check: dict[str, Any]) -> str:
     """All in one new process, in this order: the state of one copy is not seen by who uses the other."""
-    compiled = [name for source in check["sources"] for name in _compiled(_distribution(world, source))]
+    compiled = [name for each in check["distributions"] for name in _compiled(metadata.distribution(each))]
     names: list[Name] = [(name, None) for name in dict.fromkeys([*check["modules"], *compiled])]
     said = world.bare.ask(names)
     if len(said["found"]) <= len(names):
@@ -391,7 +387,7 @@ def one_copy(world: World, check: dict[str, Any]) -> str:
 
 def device_code(world: World, check: dict[str, Any]) -> str:
     wanted = set((world.root / "gpu_targets").read_text().strip().split(";"))
-    dist = _distribution(world, check["source"])
+    dist = metadata.distribution(check["distribution"])
     faults, unread = [], []
     for module in check["modules"]:
         places = [path for path in dist.files or [] if re.match(rf"{module}\.[^/]*so$", path.name)]

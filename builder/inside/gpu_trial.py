@@ -15,6 +15,7 @@ from typing import Any
 
 MARK = "@trial "
 DEVICE_ARGUMENT = 6  # of torch's rebuild_cuda_tensor; vLLM writes the engine's own device there
+COUNTER_ARGUMENT = 11  # a file in /dev/shm, with the number of importers
 ODD_BYTES = (2**30, 2**20 + 1, 4097)  # for the memory saver: beside pages, and beside its chunks
 Row = dict[str, Any]
 
@@ -35,14 +36,15 @@ def count(order: str) -> Row:
     import torch  # noqa: PLC0415 - the order is the trial
 
     found = torch.cuda.device_count()
+    hip = hip_count() if torch.version.hip else None
     devices = []
-    for ordinal in range(found):
+    for ordinal in range(found if hip is None else min(found, hip)):
         about = torch.cuda.get_device_properties(ordinal)
         devices.append({"ordinal": ordinal, "name": about.name, "uuid": str(getattr(about, "uuid", "unknown")),
                         "target": about.gcnArchName.partition(":")[0], "bytes": about.total_memory})
-    return {"torch": found, "hip": hip_count() if torch.version.hip else None, "devices": devices,
+    return {"torch": found, "hip": hip, "devices": devices,
             "version": torch.__version__, "rocm": torch.version.hip,
-            "targets": [name.partition(":")[0] for name in torch.cuda.get_arch_list()] if found else []}
+            "targets": [name.partition(":")[0] for name in torch.cuda.get_arch_list()] if devices else []}
 
 
 def product(ordinal: str) -> Row:
@@ -55,25 +57,30 @@ def product(ordinal: str) -> Row:
     return {"equal": bool(torch.equal(left @ right, (left.to(place) @ right.to(place)).cpu()))}
 
 
-def saver() -> Row:
-    """What a pause frees on GPU 0 and a resume brings back; sizes that fit no page are among them."""
+def saver(ordinal: str) -> Row:
+    """What a pause frees on a GPU and a resume brings back, of each size; two of them fit no page."""
     try:
         from torch_memory_saver import torch_memory_saver as memory  # noqa: PLC0415
     except ModuleNotFoundError as error:
         return {"absent": True} if error.name == "torch_memory_saver" else {"error": said(error)}
     import torch  # noqa: PLC0415
 
+    def free() -> int:
+        torch.cuda.synchronize(int(ordinal))
+        return int(torch.cuda.mem_get_info(int(ordinal))[0])
+
+    def paused(size: int) -> Row:
+        with memory.region(tag=str(size), enable_cpu_backup=True):
+            held = torch.full((size,), 7, dtype=torch.uint8, device=f"cuda:{ordinal}")
+        KEPT.append(held)  # what another region may not be given
+        full = free()
+        memory.pause(str(size))
+        freed = free()
+        memory.resume(str(size))
+        return {"asked": size, "freed": freed - full, "taken_again": freed - free(), "kept": bool((held == 7).all())}  # noqa: PLR2004 - what it was filled with
+
     memory.hook_mode = "torch"  # the other one wants LD_PRELOAD
-    with memory.region(enable_cpu_backup=True):
-        held = [torch.full((size,), 7 + at, dtype=torch.uint8, device="cuda:0") for at, size in enumerate(ODD_BYTES)]
-    torch.cuda.synchronize()
-    free = [torch.cuda.mem_get_info(0)[0]]
-    for act in (memory.pause, memory.resume):
-        act()
-        torch.cuda.synchronize()
-        free.append(torch.cuda.mem_get_info(0)[0])
-    kept = [bool((each == 7 + at).all()) for at, each in enumerate(held)]
-    return {"asked": sum(ODD_BYTES), "freed": free[1] - free[0], "taken_again": free[1] - free[2], "kept": kept}
+    return {"sizes": [paused(size) for size in ODD_BYTES]}
 
 
 def checksum(values: list[int]) -> str:
@@ -91,15 +98,17 @@ def export(*ordinals: str) -> Row:
             tensor = content.to(f"cuda:{ordinal}")
             torch.cuda.synchronize(ordinal)
             KEPT.append(tensor)
-            packed = base64.b64encode(pickle.dumps(reduce_tensor(tensor)[1])).decode()
+            arguments = reduce_tensor(tensor)[1]
+            counter = os.fsdecode(arguments[COUNTER_ARGUMENT])
         except Exception as error:  # noqa: BLE001 - one GPU's failure is an observation
             return {"error": said(error)}
-        return {"packed": packed, "checksum": checksum(content.tolist())}
+        packed = base64.b64encode(pickle.dumps(arguments)).decode()
+        return {"packed": packed, "checksum": checksum(content.tolist()), "counter": counter}
 
     return {"handles": [handle(int(ordinal)) for ordinal in ordinals]}
 
 
-KEPT: list[Any] = []  # what is exported lives as long as its process
+KEPT: list[Any] = []  # what is exported, or held back, lives as long as its process
 
 
 def load() -> Row:

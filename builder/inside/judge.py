@@ -242,7 +242,7 @@ class Judge:
 
     def lines(self) -> tuple[list[Ask], list[Ask]]:
         """Read what the step asks for: its overrides at their versions, and the rest."""
-        lines, faults = flatten(self.root / self.rules["file"], self.root)
+        lines, faults = flatten(self.root / self.rules["file"], self.root) if self.rules["file"] else ([], [])
         refuse(faults)
         without = {canonicalize_name(name) for name in self.rules["without"]}
         added = f"{self.policy['manifest']}, {self.rules['where']}"

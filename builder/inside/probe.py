@@ -18,6 +18,7 @@ from typing import Any
 
 SCHEMA = 1
 LIMIT_S = 60.0  # of a trial: torch alone takes seconds to import
+COLD = 3  # times as long: what the first processes import is in no cache yet
 AT_ONCE = 16
 MARK = "@trial "  # what the line of a trial's result begins with
 TRIAL = Path(__file__).resolve().with_name("gpu_trial.py")
@@ -55,14 +56,15 @@ def found_in(output: str, code: int | None) -> Row:
     return {"error": f"{how}, {lines[-1] if lines else 'no message'}"}
 
 
-def run(name: str, *words: str, given: str = "", **settings: str | None) -> Row:
+def run(name: str, *words: str, given: str = "", limit: float | None = None, **settings: str | None) -> Row:
+    limit = limit or LIMIT_S
     child = start(name, *words, **settings)
     try:
-        output, _ = child.communicate(given, timeout=LIMIT_S)
+        output, _ = child.communicate(given, timeout=limit)
     except subprocess.TimeoutExpired:
         end(child)
         child.communicate()
-        return {"error": f"did not end within {LIMIT_S:g} s"}
+        return {"error": f"did not end within {limit:g} s"}
     end(child)  # what it may have started
     return found_in(output, child.returncode)
 
@@ -71,6 +73,7 @@ def run(name: str, *words: str, given: str = "", **settings: str | None) -> Row:
 def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[], list[Row]]]:
     """A process that holds a tensor on each of its GPUs while the block lasts; what to call for their handles."""
     child = start("export", *map(str, ordinals), **settings)
+    counters: set[str] = set()
     watch = threading.Timer(LIMIT_S, end, [child])
     watch.start()
 
@@ -83,6 +86,7 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
         late = not watch.is_alive()
         watch.cancel()
         found = found_in(output, None if MARK in output else child.wait())
+        counters.update(each["counter"] for each in found.get("handles", ()) if "counter" in each)
         why = f"did not end within {LIMIT_S:g} s" if late else found.get("error", "")
         return list(found.get("handles") or [{"error": why}] * len(ordinals))
 
@@ -92,20 +96,24 @@ def trainer(ordinals: list[int], **settings: str | None) -> Iterator[Callable[[]
         watch.cancel()
         end(child)
         child.communicate()
+        for name in counters:  # which torch removes only at the end of a process that is not killed
+            Path("/dev/shm", name.lstrip("/")).unlink(missing_ok=True)  # noqa: S108 - it lies there
 
 
 def visible(number: int) -> list[int]:
-    """The ordinals of this process's GPUs in their node, as a mask has to name them."""
-    for name in ENGINE_MASKS:
-        words = os.environ.get(name, "").split(",")
-        if len(words) == number and all(word.isdecimal() for word in words):
-            return list(map(int, words))
-    return list(range(number))
+    """Our GPUs by their numbers, as an engine's mask has to name them; none where our own mask has UUIDs.
+
+    HIP reads the first mask that is not blank, up to a word that names no GPU; torch counts none where one is repeated.
+    """
+    mask = next(filter(None, map(os.environ.get, ENGINE_MASKS)), "")
+    words = mask.split(",")[:number]
+    if len(words) < number or not mask:
+        return list(range(number))
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
 
 
-def ipc(number: int) -> list[Row]:
+def ipc(node: list[int]) -> list[Row]:
     """Every GPU's tensor opened under every mask, and both ways of ROCm's IPC."""
-    node = visible(number)
     own = os.environ.get(LEGACY, UNSET)  # what that means, differs between releases of ROCm
     with ThreadPoolExecutor(AT_ONCE) as pool, contextlib.ExitStack() as stack:
         trainers, waiting = [], []
@@ -171,23 +179,26 @@ def observe(devices: Path, targets: list[str], *, only_ipc: bool) -> Iterator[tu
         return
     orders = ["torch"] if only_ipc else ["torch", "amdsmi,torch", "torch,amdsmi"]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        counts = dict(zip(orders, pool.map(lambda order: run("count", order), orders), strict=True))
+        counted = pool.map(lambda order: run("count", order, limit=COLD * LIMIT_S), orders)
+        counts = dict(zip(orders, counted, strict=True))
         yield "counts", counts
         gpus = counts["torch"].get("devices", [])
         if not gpus or not counts["torch"]["rocm"]:
             return
+        numbers = visible(len(gpus))
         if not only_ipc:
             known = targets or counts["torch"]["targets"]
             able = [gpu["ordinal"] for gpu in gpus if gpu["target"] in known]
             asked: list[tuple[int, str | None]] = [(ordinal, None) for ordinal in able]
-            if able and len(gpus) > 1:  # once more, alone: as device 0 of a mask that does not start at 0
-                asked.append((0, str(visible(len(gpus))[able[-1]])))
+            if able and len(numbers) > 1:  # once more, alone: as device 0 of a mask that does not start at 0
+                asked.append((0, str(numbers[able[-1]])))
             trials = list(pool.map(lambda each: run("product", str(each[0]), mask=each[1]), asked))
             yield "products", [{"ordinal": ordinal, "engine": mask, **trial}
                                for (ordinal, mask), trial in zip(asked, trials, strict=True)]
-            yield "saver", run("saver") if 0 in able else {"error": "GPU 0 has no code in the image"}
-    if len(gpus) > 1:
-        yield "ipc", ipc(len(gpus))
+            if able:
+                yield "memory_saver", {"ordinal": able[0], **run("saver", str(able[0]))}
+    if len(numbers) > 1:
+        yield "ipc", ipc(numbers)
 
 
 def main() -> None:
@@ -200,10 +211,12 @@ def main() -> None:
     options = parser.parse_args()
     globals()["LIMIT_S"] = options.limit
     began = time.monotonic()
-    seen: Row = {"schema": SCHEMA, "seconds": 0.0}
-    seen.update(observe(options.devices, [each for each in options.targets.split(";") if each],
-                        only_ipc=options.only_ipc))
-    seen["seconds"] = round(time.monotonic() - began, 1)
+    seen: Row = {"schema": SCHEMA, "seconds": {}}
+    for name, found in observe(options.devices, [each for each in options.targets.split(";") if each],
+                               only_ipc=options.only_ipc):
+        seen[name] = found
+        seen["seconds"][name] = round(time.monotonic() - began, 1)
+        began = time.monotonic()
     print(options.nonce + json.dumps(seen))
 
 

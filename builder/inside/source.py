@@ -20,22 +20,34 @@ def git(checkout: Path, *arguments: str) -> bytes:
     return subprocess.run(["git", "-C", str(checkout), *arguments], check=True, stdout=subprocess.PIPE).stdout
 
 
+def insist(asked: argparse.Namespace, what: str, *arguments: str) -> None:
+    """Have something from a host, which is asked more than once: it may be busy."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            git(asked.checkout, *arguments)
+            break
+        except subprocess.CalledProcessError:
+            if attempt == ATTEMPTS:
+                raise Fault(f"cannot fetch {what} of {asked.repository}: git says why above") from None
+            time.sleep(PAUSE_S)
+
+
 def fetch(asked: argparse.Namespace) -> str:
     """Check out the tag, or the commit alone, without history; the commit that came."""
     asked.checkout.mkdir(parents=True)
     git(asked.checkout, "init", "--quiet")
     git(asked.checkout, "remote", "add", "origin", asked.repository)
     reference = f"refs/tags/{asked.tag}" if asked.tag else asked.commit
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            git(asked.checkout, "fetch", "--quiet", "--depth", "1", "origin", reference)
-            break
-        except subprocess.CalledProcessError:
-            if attempt == ATTEMPTS:
-                raise Fault(f"cannot fetch {reference} of {asked.repository}: git says why above") from None
-            time.sleep(PAUSE_S)
+    insist(asked, reference, "fetch", "--quiet", "--depth", "1", "origin", reference)
     git(asked.checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD")
     return git(asked.checkout, "rev-parse", "HEAD").decode().strip()
+
+
+def submodules(asked: argparse.Namespace) -> dict[str, str]:
+    """Have every submodule at the commit that its tree names; the commits by path."""
+    insist(asked, "the submodules", "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1")
+    lines = git(asked.checkout, "submodule", "status", "--recursive").decode().splitlines()
+    return {path: commit for commit, path, *_ in map(str.split, lines)}
 
 
 def patch(asked: argparse.Namespace) -> list[dict[str, str]]:
@@ -62,6 +74,7 @@ def record(asked: argparse.Namespace) -> dict[str, object]:
         "checkout": str(asked.checkout),
         "distribution": asked.distribution,
         "kept": asked.kept,
+        "submodules": submodules(asked) if asked.submodules else {},
         "patches": patch(asked),
         "diff_sha256": hashlib.sha256(git(asked.checkout, "diff", "HEAD")).hexdigest(),
     }
@@ -75,6 +88,7 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, required=True)
     parser.add_argument("--tag")
     parser.add_argument("--patch", type=Path, action="append", default=[])
+    parser.add_argument("--submodules", action="store_true", help="with the commits that its tree names")
     parser.add_argument("--kept", action="store_true", help="the checkout stays in the image")
     parser.add_argument("--root", type=Path, default=Path("/opt/vime-image"))
     asked = parser.parse_args()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from builder.engine import Engine
+    from builder.manifest import Manifest
     from builder.report import Report
     from builder.trace import Event
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 MANIFEST = manifest.load(ROOT / "images" / "rocm7.14.yaml")
 FACTS = facts.of(MANIFEST, ROOT)
+SECOND = manifest.load(ROOT / "images" / "rocm7.2.yaml")
 
 PROGRAMS = (
     "bash",
@@ -105,30 +107,30 @@ def quiet(_: Event) -> None:
     """Watch nothing."""
 
 
-@pytest.fixture(scope="session")
-def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+def orders(
+    engine: Engine, folders: pytest.TempPathFactory, written: Manifest, targets: tuple[str, ...]
+) -> Iterator[Make]:
     """Orders for rehearsals; a change edits a copy of the stand-ins. What they add to the engine goes with the run."""
-    made: list[str] = []
+    known, made = facts.of(written, ROOT), list[str]()
 
     def make(
-        change: Change | None = None, arguments: Mapping[str, str] | None = None, targets: tuple[str, ...] = ("gfx942",)
+        change: Change | None = None, arguments: Mapping[str, str] | None = None, targets: tuple[str, ...] = targets
     ) -> Order:
         standins = standin.STANDINS
         if change:
-            standins = tmp_path_factory.mktemp("changed") / "standins"
+            standins = folders.mktemp("changed") / "standins"
             shutil.copytree(standin.STANDINS, standins)
             change(standins)
         ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
-        base = standin.make(engine, MANIFEST, FACTS, ingredients, quiet)
-        commits = {MANIFEST.sources[name].commit_argument: commit for name, commit in base.commits.items()}
-        tag = f"vime-images-test:{engine.owner}-{len(made)}"
+        base = standin.make(engine, written, known, ingredients, quiet)
+        tag = f"vime-images-test:{engine.owner}-{written.name}-{len(made)}"
         made.extend([tag, *([base.reference] if change else [])])
         return Order(
-            manifest=MANIFEST,
-            facts=FACTS,
+            manifest=written,
+            facts=known,
             gpu_targets=targets,
             tag=tag,
-            arguments={"BASE_IMAGE": base.reference, **commits, **(arguments or {})},
+            arguments={"BASE_IMAGE": base.reference, **base.arguments, **(arguments or {})},
             network="none",
         )
 
@@ -136,6 +138,17 @@ def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for reference in made:
         with contextlib.suppress(Exception):  # one that failed has no tag
             engine.remove_image(reference)
+
+
+@pytest.fixture(scope="session")
+def order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    yield from orders(engine, tmp_path_factory, MANIFEST, ("gfx942",))
+
+
+@pytest.fixture(scope="session")
+def second_order(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """As `order`, of the image whose base ships vLLM."""
+    yield from orders(engine, tmp_path_factory, SECOND, ("gfx950",))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 
 from conftest import FACTS, MANIFEST, libraries
 
-from builder import buildkit, render
+from builder import buildkit, manifest, render
 from builder.engine import Engine
 from builder.facts import Facts
 from builder.lists import HOME
@@ -41,7 +41,7 @@ Version: 1.0
 """
 
 
-def written(manifest: Manifest = MANIFEST) -> dict[str, str]:
+def written(of: Manifest = MANIFEST) -> dict[str, str]:
     """The files that the steps would have left, by path."""
     records = {
         name: {
@@ -51,7 +51,7 @@ def written(manifest: Manifest = MANIFEST) -> dict[str, str]:
             "tag": source.tag,
             "commit": source.commit,
         }
-        for name, source in manifest.sources.items()
+        for name, source in of.sources.items()
     }
     content: dict[str, Any] = {f"sources/{name}.json": record for name, record in records.items()}
     content["plans/VLLM_REQUIREMENTS.json"] = {"schema": 1, "step": "VLLM_REQUIREMENTS", "distributions": PLAN}
@@ -59,6 +59,16 @@ def written(manifest: Manifest = MANIFEST) -> dict[str, str]:
     content["seal.json"] = {"schema": 1, "distributions": {"torch": {"version": "2.12.0+rocm7.14.0", "step": "base"}}}
     files = {f"{HOME}/{name}": json.dumps(value) for name, value in content.items()}
     return {**files, "/var/lib/dpkg/status": DPKG}
+
+
+def edited(*edits: tuple[str, str]) -> Manifest:
+    """The manifest with the edits made, each at its first place in the files that it is made of."""
+    texts = {path: path.read_text("utf-8") for path in MANIFEST.files}
+    for old, new in edits:
+        path = next(path for path, text in texts.items() if old in text)
+        texts[path] = texts[path].replace(old, new, 1)
+    files = {path: text.encode() for path, text in texts.items()}
+    return manifest.parse(files[MANIFEST.path], MANIFEST.path, files)
 
 
 def base(engine: Engine, files: Mapping[str, str]) -> str:
@@ -82,16 +92,16 @@ def base(engine: Engine, files: Mapping[str, str]) -> str:
 
 def image(
     engine: Engine,
-    manifest: Manifest = MANIFEST,
+    of: Manifest = MANIFEST,
     facts: Facts = FACTS,
     *,
     files: Mapping[str, str] | None = None,
     arguments: Mapping[str, str] | None = None,
 ) -> str:
     """An image of a manifest's Dockerfile; its tag."""
-    reference = base(engine, written(manifest) if files is None else files)
+    reference = base(engine, written(of) if files is None else files)
     given = {"BASE_IMAGE": reference, **(arguments or {})}
-    text = render.render(manifest, facts)
+    text = render.render(of, facts)
     built = buildkit.build(engine, text, arguments=given, watch=lambda _: None, network="none")
     tag = f"vime-images-test/{secrets.token_hex(4)}:hollow"
     engine.tag(built.image_id, tag)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from manifests import write
 from registries import free_port, registry
 from test_preflight import World, packages, world
 
@@ -57,7 +58,7 @@ def project(world: World, host: tuple[str, dict[str, str]], tmp_path: Path) -> P
     root = tmp_path / "copy"
     for folder in ("builder", "dockerfiles", "images", "templates"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / f"images/{NAME}.yaml").write_bytes(world.manifest()._document.text.encode())  # noqa: SLF001
+    write(world.manifest(), root)
     for path in (root / f"images/{NAME}.yaml", root / FACTS):
         text = path.read_text().replace(MANIFEST.base.image, f"{host[0]}/base:v1")
         path.write_text(text.replace(MANIFEST.base.digest, host[1]["v1"]))

@@ -126,7 +126,7 @@ BROKEN = {
         kind="proof",
         check="vime does what engine-mask.patch is for",
         lines=shell(f"sed -i 's/    if not hip:/    if hip:/' /opt/vime/{ENGINE}"),
-        says="of 2 GPUs an engine with 1 from 1 on sees 1, not 1,0",
+        says="of 2 GPUs an engine with 1 from 1 on has HIP_VISIBLE_DEVICES=1, not 1,0",
         along=(SEAL, "vime is what its record says"),  # whose file was changed
     ),
     "a source has a file more": Broken(

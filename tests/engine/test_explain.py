@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import FACTS, MANIFEST
 
-from builder import cli, drift, explain, made, manifest, project
+from builder import cli, drift, explain, made, project
 from builder.engine import Engine
 from builder.errors import UsageError
 from builder.lists import HOME
@@ -29,14 +29,6 @@ def tag(engine: Engine) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def image(engine: Engine, tag: str) -> Made:
     return made.read(engine, tag)
-
-
-def edited(*edits: tuple[str, str]) -> manifest.Manifest:
-    text = MANIFEST.path.read_text("utf-8")
-    for old, new in edits:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return manifest.parse(text.encode(), MANIFEST.path)
 
 
 def test_what_was_made_of_this_checkout_is_identical(image: Made) -> None:
@@ -59,12 +51,12 @@ def test_it_names_manifest_pins_plans_and_checks(image: Made, tag: str, tmp_path
 
 def test_a_key_of_the_manifest_that_changed_is_named_with_both_values(image: Made) -> None:
     commit = MANIFEST.sources["vime"].commit
-    found = list(drift.of(image, edited((commit, "1" * 40)), FACTS))
+    found = list(drift.of(image, hollow.edited((commit, "1" * 40)), FACTS))
     assert f"manifest: sources.vime.commit: {commit} -> {'1' * 40}" in found
 
 
 def test_a_step_and_a_file_that_changed_are_named(image: Made) -> None:
-    found = list(drift.of(image, edited(("recipe: editable", "recipe: editable\n    tag: v1")), FACTS))
+    found = list(drift.of(image, hollow.edited(("recipe: editable", "recipe: editable\n    tag: v1")), FACTS))
     assert "step FETCH_VIME: the image has no such script" in found
     assert f"file {HOME}/checks.json: another content" in found
     assert any(line.startswith("step that is rendered no more: ") for line in found)

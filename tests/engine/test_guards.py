@@ -146,7 +146,7 @@ def test_nothing_of_the_real_requirement_lists_is_refused_by_mistake(engine: Eng
     policy = dict(lists.policy(MANIFEST))
     steps = {}
     for source in MANIFEST.sources.values():
-        if source.requirements:
+        if source.requirements and source.requirements.file:
             listed = standin.STANDINS / "sources" / Path(source.checkout).name / source.requirements.file
             shutil.copytree(listed.parent, traps / "requirements" / source.name)
             rules = policy["steps"][source.step("REQUIREMENTS")]  # type: ignore[index]

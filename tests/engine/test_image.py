@@ -120,10 +120,14 @@ def pinned(
     """The project with the stand-in's commits in its manifest, and a second image with another summary; by tag."""
     assert read
     path = project / f"images/{NAME}.yaml"
+    for other in {*(project / "images").glob("*.yaml")} - {path}:
+        other.unlink()
+    for file in (path, *(project / "images/shared").glob("*.yaml")):
+        text = file.read_text("utf-8")
+        for source in MANIFEST.sources.values():
+            text = text.replace(source.commit, clean[0].arguments[source.commit_argument])
+        file.write_text(text, "utf-8")
     text = path.read_text("utf-8")
-    for source in MANIFEST.sources.values():
-        text = text.replace(source.commit, clean[0].arguments[source.commit_argument])
-    path.write_text(text, "utf-8")
     (project / "images/second+1.yaml").write_text(text.replace("summary: ", "summary: second, "), "utf-8")
     assert run(project, engine, "render").returncode == 0
     written = [manifest.load(path) for path in sorted((project / "images").glob("*.yaml"))]
@@ -138,7 +142,8 @@ def pinned(
 
 @pytest.fixture(scope="module")
 def all_built(project: Path, engine: Engine, pinned: dict[str, Order]) -> list[dict[str, Any]]:
-    """What `image --all --json` printed."""
+    """What `image --all --json` printed, on an engine without the base that both images have."""
+    engine.remove_image(next(iter(pinned.values())).manifest.base.reference)
     done = run(project, engine, "image", "--all", "--gpu-target", TARGET, "--jobs", "2", "--json")
     assert done.returncode == 0, done.stdout[-3000:]
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -155,6 +160,10 @@ def test_all_images_are_built_and_each_has_both_its_tags(
         assert (summary[tag]["state"], summary[tag]["tags"]) == ("built", [tag, order.fixed_tag])
         assert engine.image_id(tag) == engine.image_id(order.fixed_tag or "")
     assert len({engine.image_id(tag) for tag in pinned}) == len(pinned)
+
+
+def test_a_base_that_images_share_is_pulled_once(all_built: list[dict[str, Any]]) -> None:
+    assert len({event["image"] for event in all_built if event.get("state") == "pull"}) == 1
 
 
 @pytest.mark.usefixtures("all_built")
@@ -205,7 +214,8 @@ def test_one_that_fails_leaves_the_others_alone_and_gets_no_tag(
 ) -> None:
     path = project / "images/second+1.yaml"
     text = path.read_text("utf-8")
-    path.write_text(text.replace("  CUDA_DEVICE_MAX_CONNECTIONS:", "  PYTHONHOME:"), "utf-8")
+    broken = "  PYTHONHOME:\n    value: /nowhere\n    reason: no Python starts with it\n"
+    path.write_text(text.replace("\nenv:\n", f"\nenv:\n{broken}", 1), "utf-8")
     for tag in pinned:
         with contextlib.suppress(Exception):
             engine.remove_image(tag)

@@ -89,7 +89,8 @@ def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, cle
         "patches/vime/engine-mask.patch",
         *("plans/REQUIREMENTS_VIME.json", "plans/REQUIREMENTS_VLLM.json"),
         *("requirements/vllm/common.txt", "requirements/vllm/rocm.txt"),
-        *("checks.json", "constraints.txt", "gpu_targets", "policy.json", "seal.json", "verification.json"),
+        *("checks.json", "constraints.txt", "gpu_targets", "manifest.json", "policy.json", "seal.json"),
+        "verification.json",
     }
     proof = json.loads(run(engine, clean[1].image_id, "cat", "/opt/vime-image/verification.json"))
     in_a_build = len(clean[1].checks) - sum(check.kind == "config" for check in clean[1].checks)

@@ -20,7 +20,7 @@ from test_traps import CACHE
 from trapping import FACTS, MANIFEST, ROOT
 from wheels import BASE, SEALED, Wheel
 
-from builder import lists, standin
+from builder import lists, stock
 from builder.inside import installer
 
 WITH_UV = {"installer": lists.policy(MANIFEST)["installer"]}
@@ -51,7 +51,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("index")
     command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "--dest", str(folder / "files")]
     subprocess.run([*command, *REAL], check=True, capture_output=True)
-    for path in standin.tools(MANIFEST, FACTS, ROOT / ".cache"):
+    for path in stock.tools(MANIFEST, FACTS, ROOT / ".cache"):
         shutil.copy(path, folder / "files")
     return wheels.index(folder, [*(wheel for wheel in INDEX if wheel.name != "plain"), *MADE])
 

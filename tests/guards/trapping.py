@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from traps import EXTRA, EXTRAS, INDEX, INDEXED, PYTHON, TRAPS, Trap
 from wheels import pip_files
 
-from builder import dockerfile, facts, lists, manifest, render, standin, wheelhouse
+from builder import dockerfile, facts, lists, manifest, render, standin, stock, wheelhouse
 
 ROOT = Path(__file__).parents[2]
 INSIDE = ROOT / "builder" / "inside"
@@ -160,7 +160,7 @@ def write_index(folder: Path, wheels: Iterable[wheelhouse.Wheel], address: str, 
             as_source=wheel.as_source,
         )
         changed.write(folder / "files")
-    for path in standin.tools(MANIFEST, FACTS, ROOT / ".cache"):
+    for path in stock.tools(MANIFEST, FACTS, ROOT / ".cache"):
         shutil.copy(path, folder / "files")
     wheelhouse.write_index(folder)
 
@@ -177,9 +177,9 @@ def bench(folder: Path, pip: Path, inside: Path = INSIDE) -> Bench:
     site = next((place / "venv" / "lib").glob("python*/site-packages"))
     for path in pip.glob("pip*"):
         (site / path.name).symlink_to(path.resolve())
-    for wheel in standin._base_distributions(FACTS, standin.STANDINS):  # noqa: SLF001 (the base of every rehearsal)
+    for wheel in stock.base_distributions(FACTS, standin.STANDINS):
         wheel.unpack(site)
-    standin.write_unrecorded(site)
+    stock.write_unrecorded(site)
     index, extra = folder / "index", folder / "extra"
     write_index(index, INDEXED, index.as_uri(), site.parent.name)
     write_index(extra, EXTRAS, extra.as_uri(), site.parent.name)

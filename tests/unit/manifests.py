@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests/manifests"
 REAL = ROOT / "images/rocm7.14.yaml"
+SECOND = ROOT / "images/rocm7.2.yaml"  # on a base that ships vLLM
 GOOD = sorted((TESTS / "good").glob("*.yaml"))
 IMAGES = sorted((ROOT / "images").glob("*.yaml"))
 EVERY = [*IMAGES, *GOOD]
@@ -32,9 +33,17 @@ def rendered(path: Path) -> str:
 
 
 def changed(path: Path, *edits: tuple[str, str]) -> Manifest:
-    """The manifest at `path` as it would be with the edits made, each at its first place."""
-    text = path.read_text(encoding="utf-8")
+    """The manifest at `path` as it would be with the edits made, each at its first place in one of its files."""
+    texts = {file: file.read_text(encoding="utf-8") for file in manifest.load(path).files}
     for old, new in edits:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return manifest.parse(text.encode(), path)
+        file = next((file for file, text in texts.items() if old in text), path)
+        assert old in texts[file]
+        texts[file] = texts[file].replace(old, new, 1)
+    files = {file: text.encode() for file, text in texts.items()}
+    return manifest.parse(files[path], path, files)
+
+
+def write(written: Manifest, root: Path) -> None:
+    """The files of one of the project's manifests, at their places in a copy of the project."""
+    for path, content in written.rewritten({}).items():
+        (root / path.relative_to(ROOT)).write_bytes(content)

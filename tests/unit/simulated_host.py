@@ -25,8 +25,8 @@ RUNTIME = ROOT / "tests/gpu/runtime"
 RULES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests/gpu/rules.yaml").read_text(encoding="utf-8"))
 
 
-def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
-    """What the probe sees of a host: `gpus`, and whatever is not as it should be."""
+def prepare(folder: Path, host: Mapping[str, Any]) -> dict[str, str]:
+    """Lay a host down: `gpus`, and whatever is not as it should be. The environment of its processes."""
     shutil.rmtree(folder, ignore_errors=True)
     devices = folder / "dev"
     (devices / "dri").mkdir(parents=True)
@@ -44,7 +44,13 @@ def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
         "HSA_ENABLE_IPC_MODE_LEGACY": "1",
         **host.get("env", {}),
     }
-    environment = {name: value for name, value in environment.items() if value is not None}
+    return {name: value for name, value in environment.items() if value is not None}
+
+
+def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
+    """What the probe sees of a host."""
+    environment = prepare(folder, host)
+    devices = folder / "dev"
     command = [sys.executable, str(PROGRAM), "--devices", str(devices), "--limit", "20", *words]
     if "closed" in host:
         (devices / host["closed"]).chmod(0)
@@ -53,6 +59,14 @@ def observe(folder: Path, host: Mapping[str, Any], *words: str) -> Seen:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
     seen: Seen = json.loads(done.stdout)
     return seen
+
+
+def count(folder: Path, host: Mapping[str, Any]) -> dict[str, Any]:
+    """What torch and HIP count there."""
+    command = [sys.executable, str(PROGRAM.with_name("gpu_trial.py")), "count", "torch"]
+    done = subprocess.run(command, env=prepare(folder, host), capture_output=True, text=True, check=True, timeout=60)
+    found: dict[str, Any] = json.loads(done.stdout.partition("@trial ")[2])
+    return found
 
 
 def probe(folder: Path, host: Mapping[str, Any], targets: tuple[str, ...] = (), *, private: bool = False) -> Probed:

@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -83,12 +84,20 @@ def asked(script: ModuleType, image: Path, *more: str) -> Any:
         ([*NEEDED, "--output", "new", "--time-limit", "0"], "--time-limit: a positive number of seconds"),
         ([*NEEDED, "--output", "."], "is there already"),
         ([*NEEDED, "--output", "new", "--model-size", "7B"], "unrecognized arguments: --model-size 7B"),
+        ([*NEEDED, "--output", "new", "extra"], "unrecognized arguments: extra"),
+        ([*NEEDED, "--output", "new", "--gpus", "-4"], "with one GPU every ordinal is 0"),
+        ([*NEEDED, "--output", "new", "--time-limit", "1e3"], "invalid int value: '1e3'"),
+        ([*NEEDED, "--output"], "argument --output: expected one argument"),
+        ([*NEEDED, "--output", ""], "argument --output: an empty path"),
+        ([*NEEDED, "--output", "o" * 300, "--gpus", "1"], "with one GPU"),
+        ([*NEEDED, "--output", "vime/new", "--vime", "vime"], "is in the tree that is copied there"),
     ],
 )
 def test_wrong_arguments_are_said_and_end_with_2(tmp_path: Path, words: list[str], message: str) -> None:
     done = run(tmp_path, *words)
     assert done.returncode == 2
     assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_help_says_that_it_was_not_run_on_hardware(tmp_path: Path) -> None:
@@ -105,7 +114,33 @@ def test_without_a_gpu_it_could_not_run_and_leaves_nothing(image: Path) -> None:
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, *NEEDED, "--output", "out")
-    assert (done.returncode, done.stderr) == (3, f"could not run: no {tmp_path / 'model'}\n")
+    assert (done.returncode, done.stderr) == (3, f"could not run: no folder {tmp_path / 'model'}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model", "no folder {image}/model"),
+        ("prompts.jsonl", "no file {image}/prompts.jsonl"),
+        ("vime/scripts/models/qwen2.5-0.5B.sh", "no file {image}/vime/scripts/models/qwen2.5-0.5B.sh"),
+    ],
+)
+def test_what_is_of_another_kind_is_named_before_anything_is_copied(image: Path, name: str, message: str) -> None:
+    if (image / name).is_dir():
+        (image / name).rmdir()
+        (image / name).touch()
+    else:
+        (image / name).unlink()
+        (image / name).mkdir()
+    done = run(image, *NEEDED, "--output", "out", "--vime", "vime", "--megatron", "megatron")
+    assert (done.returncode, done.stderr) == (3, f"could not run: {message.format(image=image)}\n")
+    assert not (image / "out").exists()
+
+
+def test_a_name_that_no_file_can_have_could_not_run(tmp_path: Path) -> None:
+    done = run(tmp_path, "--model", "a" * 300, *NEEDED[2:], "--output", "out")
+    assert (done.returncode, done.stderr[:14]) == (3, "could not run:")
+    assert "Traceback" not in done.stderr
 
 
 # The dry run
@@ -124,6 +159,14 @@ def test_a_dry_run_prints_both_starts_and_does_nothing(tmp_path: Path) -> None:
     ):
         assert words in done.stdout
     assert done.stdout.count("python3 train.py") == 2
+    assert done.stdout.count("--actor-num-gpus-per-node 8 --num-gpus-per-node 8 --colocate") == 2
+
+
+def test_whoever_has_read_enough_of_a_dry_run_is_told_nothing(tmp_path: Path) -> None:
+    words = [*NEEDED, "--output", "out", "--gpus", "1000", "--dry-run"]
+    asked = f"{shlex.join([sys.executable, str(SCRIPT), *words])} | head -n 1"
+    done = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 def test_the_two_starts_differ_in_their_trees_alone(script: ModuleType, image: Path) -> None:
@@ -149,7 +192,7 @@ def test_one_tree_has_the_patch_and_the_other_is_as_before(script: ModuleType, i
 def test_a_tree_without_the_patch_is_refused(script: ModuleType, image: Path) -> None:
     shutil.rmtree(image / "vime")
     shutil.copytree(ROOT / "standins/sources/vime", image / "vime")
-    with pytest.raises(SystemExit, match="does not have the patch"):
+    with pytest.raises(script.CouldNotRunError, match="does not have the patch"):
         script.tree(asked(script, image), "with")
 
 
@@ -201,51 +244,68 @@ def test_the_verdict_of_two_arms(script: ModuleType, without: str, patched: str,
     assert words in found[1]
 
 
-# One whole start, with programs that stand in for ray and for the training
+# Whole starts, with programs that stand in for ray and for the training
+
+LOADED = f"""
+import importlib.machinery as machinery, importlib.util as util, sys
+spec = util.spec_from_loader('ab', machinery.SourceFileLoader('ab', {str(SCRIPT)!r}))
+script = util.module_from_spec(spec)
+spec.loader.exec_module(script)
+"""
+WORDS = [*NEEDED, "--output", "out", "--vime", "vime", "--megatron", "megatron", "--gpus", "2", "--time-limit", "30"]
 
 
-def test_a_start_ends_with_its_first_sync_and_leaves_no_process(image: Path) -> None:
+def start(image: Path, use: str, train: str) -> subprocess.CompletedProcess[str]:
+    """A program that uses the script, where `python3 train.py` is those lines of a shell."""
     programs = image / "bin"
     programs.mkdir()
     (programs / "ray").write_text("#!/bin/sh\nsleep 300 &\nexec sleep 300\n")
-    request = '{"rank": %d, "endpoint": "finish_weight_update", "error": null}\n'
-    sync = "".join(request % rank for rank in range(2))
-    (programs / "python3").write_text(
-        f'#!/bin/sh\necho "$@" > "$PWD/../words"\ncat >> "$AB_WEIGHT_SYNC_LOG" <<\'EOT\'\n{sync}EOT\nsleep 300 &\nexec sleep 300\n'
-    )
+    (programs / "python3").write_text(f"#!/bin/sh\n{train}\nsleep 300 &\nexec sleep 300\n")
     for program in programs.iterdir():
         program.chmod(0o755)
-    use = (
-        "import importlib.machinery as machinery, importlib.util as util, sys\n"
-        f"spec = util.spec_from_loader('ab', machinery.SourceFileLoader('ab', {str(SCRIPT)!r}))\n"
-        "script = util.module_from_spec(spec)\nspec.loader.exec_module(script)\n"
-        "script.ctypes.CDLL(None).prctl(script.SUBREAPER, 1, 0, 0, 0)\n"
-        "print(script.run(script.arguments(sys.argv[1:]), 'with'), script.descendants())\n"
-    )
-    words = [
-        *NEEDED,
-        "--output",
-        "out",
-        "--vime",
-        "vime",
-        "--megatron",
-        "megatron",
-        "--gpus",
-        "2",
-        "--time-limit",
-        "30",
-    ]
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", use, *words],
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LOADED + use, *WORDS],
         cwd=image,
         env=environment,
         capture_output=True,
         text=True,
-        check=True,
-        timeout=60,
+        check=False,
+        timeout=100,
     )
-    assert done.stdout == "('synced', '2 engines') []\n"
+
+
+def requests(*lines: str) -> str:
+    return f"cat >> \"$AB_WEIGHT_SYNC_LOG\" <<'EOT'\n{''.join(lines)}EOT\n"
+
+
+SYNCED = requests(line(0, "finish_weight_update"), line(1, "finish_weight_update"))
+
+
+def test_a_start_ends_with_its_first_sync_and_leaves_no_process(image: Path) -> None:
+    use = (
+        "script.ctypes.CDLL(None).prctl(script.SUBREAPER, 1, 0, 0, 0)\n"
+        "print(script.run(script.arguments(sys.argv[1:]), 'with'), script.descendants())\n"
+    )
+    done = start(image, use, f'echo "$@" > "$PWD/../words"\n{SYNCED}')
+    assert (done.returncode, done.stdout) == (0, "('synced', '2 engines') []\n")
     passed = (image / "out/with/words").read_text()
     assert "--swiglu --normalization RMSNorm" in passed
     assert f"--hf-checkpoint {image / 'model'}" in passed
+
+
+def test_a_host_where_only_the_patch_helps_is_told_apart(image: Path) -> None:
+    """Here the training itself looks into its tree for the patch; the one thing left out is the look for a GPU."""
+    failed = requests(line(1, "update_weights", "HTTPError: 500 hipErrorInvalidValue"))
+    train = f"if grep -q 'def _engine_mask' {FILE}; then\n{SYNCED}else\n{failed}fi"
+    use = "script.assert_possible = lambda asked: None\nsys.exit(script.compare(script.arguments(sys.argv[1:])))\n"
+    done = start(image, use, train)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "without the patch: failed (engine 1, update_weights: HTTPError: 500 hipErrorInvalidValue)",
+        "with the patch: synced (2 engines)",
+        "colocate weight sync fails without the patch and works with it",
+    ]
+    written = json.loads((image / "out/result.json").read_text())
+    assert written["arms"]["without"][0] == "failed"
+    assert (image / "out/with/log").exists()

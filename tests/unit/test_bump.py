@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manifests import REAL, ROOT
+from manifests import IMAGES, REAL, ROOT, write
 from test_preflight import MANIFEST, World, packages, world
 
-from builder import bump, facts, manifest
+from builder import facts, manifest
 from builder.errors import DriftError, PreflightError, UsageError
 
 __all__ = ["packages", "world"]  # fixtures of another file
 FACTS = facts.of(MANIFEST, ROOT)
 NAME = REAL.stem
 DOCKERFILE = MANIFEST.dockerfile
+SHARED = "images/shared/vime.yaml"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -36,13 +37,12 @@ def project(world: World, tmp_path: Path) -> Path:
     root = tmp_path / "copy"
     for folder in ("builder", "dockerfiles", "images", "templates"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / f"images/{NAME}.yaml").write_bytes(text_of(world.manifest()))
+    for other in set(IMAGES) - {REAL}:  # they pin what is not here
+        (root / "images" / other.name).unlink()
+        (root / "dockerfiles" / f"Dockerfile.{other.stem}").unlink()
+    write(world.manifest(), root)
     assert command(root, "render", NAME).returncode == 0
     return root
-
-
-def text_of(written: manifest.Manifest) -> bytes:
-    return written._document.text.encode()  # noqa: SLF001
 
 
 def command(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,7 +60,7 @@ def command(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    return {name: (root / name).read_bytes() for name in (f"images/{NAME}.yaml", DOCKERFILE)}
+    return {name: (root / name).read_bytes() for name in (f"images/{NAME}.yaml", SHARED, DOCKERFILE)}
 
 
 def test_a_bump_that_holds_changes_tag_and_commit_and_renders(world: World, project: Path) -> None:
@@ -201,12 +201,16 @@ STYLES = {
 def test_every_byte_but_the_scalar_stays(
     tmp_path_factory: pytest.TempPathFactory, style: str, ends: str, commit: str
 ) -> None:
-    old = MANIFEST.sources["vime"].commit
-    text = REAL.read_text(encoding="utf-8").replace(f"commit: {old}", STYLES[style].format(key="commit", value=old))
-    path = tmp_path_factory.mktemp("bump") / REAL.name
-    path.write_bytes(text.replace("\n", ends).encode())
-    written = bump.rewritten(manifest.load(path), {("sources", "vime", "commit"): commit})
-    assert written == path.read_bytes().replace(old.encode(), commit.encode())
+    folder = tmp_path_factory.mktemp("bump")
+    shutil.copytree(ROOT / "images", folder / "images")
+    for name, file in (("vllm", folder / "images" / REAL.name), ("vime", folder / SHARED)):
+        old = MANIFEST.sources[name].commit
+        text = file.read_text(encoding="utf-8").replace(f"commit: {old}", STYLES[style].format(key="commit", value=old))
+        file.write_bytes(text.replace("\n", ends).encode())
+        real = manifest.load(folder / "images" / REAL.name)
+        before = {path: path.read_bytes() for path in real.files}
+        written = real.rewritten({("sources", name, "commit"): commit})
+        assert written == before | {file: before[file].replace(old.encode(), commit.encode())}
 
 
 def test_a_scalar_in_flow_style_is_changed_too(tmp_path: Path) -> None:
@@ -214,10 +218,11 @@ def test_a_scalar_in_flow_style_is_changed_too(tmp_path: Path) -> None:
     block = re.search(r"^base:\n(?:  .*\n)+", text, re.MULTILINE)
     assert block
     pairs = ", ".join(line.strip() for line in block[0].splitlines()[1:])
-    path = tmp_path / REAL.name
+    shutil.copytree(ROOT / "images", tmp_path / "images")
+    path = tmp_path / "images" / REAL.name
     path.write_text(text.replace(block[0], f"base: {{{pairs}}}\n"), encoding="utf-8")
     digest = f"sha256:{'a' * 64}"
-    written = bump.rewritten(manifest.load(path), {("base", "digest"): digest})
+    written = manifest.load(path).rewritten({("base", "digest"): digest})[path]
     assert manifest.parse(written, path).base.digest == digest
     assert written == path.read_bytes().replace(MANIFEST.base.digest.encode(), digest.encode())
 
@@ -226,38 +231,47 @@ def test_a_scalar_in_flow_style_is_changed_too(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def two(world: World, project: Path) -> Path:
-    """The project with a second image, which pins the same world and has no torch_memory_saver."""
-    text = text_of(world.manifest()).decode()
-    without = re.sub(r"  torch_memory_saver:\n(?:    .*\n)+", "", text)
-    assert without != text
-    (project / "images/rocm7.15.yaml").write_text(without)
+def two(project: Path) -> Path:
+    """The project with a second image: the shared half is the same, its vLLM is called otherwise."""
+    text = (project / f"images/{NAME}.yaml").read_text()
+    other = text.replace("sources:\n  vllm:", "sources:\n  vime:\n    imports_from: [engine, megatron]\n  engine:")
+    assert other != text
+    (project / "images/rocm7.15.yaml").write_text(other)
     assert command(project, "render").returncode == 0
     return project
 
 
 def manifests_of(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in [*root.glob("images/*.yaml"), *root.glob("dockerfiles/*")]}
+    paths = [*root.glob("images/*.yaml"), *root.glob("images/shared/*"), *root.glob("dockerfiles/*")]
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def test_a_bump_of_all_images_changes_each_that_has_the_source(world: World, two: Path) -> None:
     before = manifests_of(two)
     commit = world.repositories["vllm"].commit({"CHANGES": "x\n"}, tag="v0.29.1")
-    saver = world.repositories["torch_memory_saver"].commit({"CHANGES": "x\n"})
     done = command(two, "bump", "--all-images", "vllm=v0.29.1", "--summary", "summary.md")
     assert done.returncode == 0, done.stderr + done.stdout
-    after = manifests_of(two)
-    for name in ("rocm7.14.yaml", "rocm7.15.yaml"):
-        old = before[name].replace(b"tag: v0.29.0", b"tag: v0.29.1")
-        assert after[name] == old.replace(world.commits["vllm"].encode(), commit.encode())
-    assert f"rocm7.15.sources.vllm.commit: {world.commits['vllm']} -> {commit}" in done.stderr
+    old = before[REAL.name].replace(b"tag: v0.29.0", b"tag: v0.29.1")
+    assert manifests_of(two)[REAL.name] == old.replace(world.commits["vllm"].encode(), commit.encode())
+    assert manifests_of(two)["rocm7.15.yaml"] == before["rocm7.15.yaml"]
+    assert f"{NAME}.sources.vllm.commit: {world.commits['vllm']} -> {commit}" in done.stderr
+    assert "rocm7.15: has none of vllm" in done.stderr
+    assert (two / "summary.md").read_text().count(": other pins") == 1
     assert command(two, "check").returncode == 0
-    assert (two / "summary.md").read_text().count(": other pins") == 2
+
+
+def test_a_pin_that_images_share_is_changed_in_all_of_them_or_in_none(world: World, two: Path) -> None:
+    before = manifests_of(two)
+    saver = world.repositories["torch_memory_saver"].commit({"CHANGES": "x\n"})
+    done = command(two, "bump", NAME, f"torch_memory_saver={saver}")
+    assert done.returncode == UsageError.exit_code
+    assert f"{SHARED} is images/rocm7.15.yaml's too" in done.stderr
+    assert manifests_of(two) == before
     done = command(two, "bump", "--all-images", f"torch_memory_saver={saver}")
     assert done.returncode == 0, done.stderr
-    assert "rocm7.15: has none of torch_memory_saver" in done.stderr
-    assert manifests_of(two)["rocm7.15.yaml"] == after["rocm7.15.yaml"]
-    assert saver.encode() in manifests_of(two)["rocm7.14.yaml"]
+    changed = {name for name, content in manifests_of(two).items() if content != before[name]}
+    assert changed == {"vime.yaml", f"Dockerfile.{NAME}", "Dockerfile.rocm7.15"}
+    assert command(two, "check").returncode == 0
 
 
 def test_a_bump_of_all_images_that_one_refuses_changes_none(world: World, two: Path) -> None:

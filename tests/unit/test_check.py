@@ -551,26 +551,23 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_versions_are_compared_by_pep_440_and_not_by_prefix(world: World, python: Path, tag: str, outcome: str) -> None:
-    world.write("sources/demo.json", {"distribution": "demo", "tag": tag})
-    assert in_environment(world, python, {"kind": "version", "source": "demo"})[0] == outcome
+    assert in_environment(world, python, {"kind": "version", "distribution": "demo", "tag": tag})[0] == outcome
 
 
 @pytest.mark.parametrize(
     ("targets", "outcome"), [("gfx942", "passed"), ("gfx950", "failed"), ("gfx942;gfx950", "failed")]
 )
 def test_device_code_is_there_for_every_target(world: World, python: Path, targets: str, outcome: str) -> None:
-    world.write("sources/demo.json", {"distribution": "demo"})
     world.write("gpu_targets", f"{targets}\n")
-    check = {"kind": "device_code", "source": "demo", "modules": ["_C"]}
+    check = {"kind": "device_code", "distribution": "demo", "modules": ["_C"]}
     found, detail = in_environment(world, python, check)
     assert found == outcome
     assert outcome == "passed" or "found gfx942" in detail
 
 
 def test_a_compiled_module_that_is_not_there_fails(world: World, python: Path) -> None:
-    world.write("sources/demo.json", {"distribution": "demo"})
     world.write("gpu_targets", "gfx942\n")
-    check = {"kind": "device_code", "source": "demo", "modules": ["_rocm_C"]}
+    check = {"kind": "device_code", "distribution": "demo", "modules": ["_rocm_C"]}
     assert in_environment(world, python, check) == ("failed", "demo has no module _rocm_C")
 
 
@@ -635,20 +632,18 @@ def test_a_program_of_a_distribution_can_be_executed(
 
 
 def test_compiled_modules_are_loaded_and_not_only_their_packages(world: World, python: Path) -> None:
-    world.write("sources/demo.json", {"distribution": "demo"})
-    outcome, detail = in_environment(world, python, {"kind": "loads", "source": "demo"})
+    outcome, detail = in_environment(world, python, {"kind": "loads", "distribution": "demo"})
     assert outcome == "failed"
     assert detail.startswith("demo._C: ImportError: ")
 
 
 def test_two_copies_of_a_library_in_one_process_are_found(world: World, python: Path, tmp_path: Path) -> None:
     """The copies are this machine's own libz, under another name each."""
-    world.write("sources/demo.json", {"distribution": "elsewhere"})
     library = Path("/usr/lib/x86_64-linux-gnu/libz.so.1").read_bytes()
     for number in (1, 2):
         (tmp_path / f"libdemo.so.{number}").write_bytes(library.replace(b"libz.so.1", b"libz.so.%d" % (number + 6)))
     (package,) = python.parents[1].glob("lib/*/site-packages/numpy")
-    check: dict[str, Any] = {"kind": "one_copy", "modules": ["numpy"], "sources": []}
+    check: dict[str, Any] = {"kind": "one_copy", "modules": ["numpy"], "distributions": []}
     for numbers, libraries, wanted in (((), ["libdemo"], "could not run"), ((1, 1), ["libdemo"], "passed"),
                                        ((1, 2), ["libdemo"], "failed"), ((1, 2), ["libother"], "could not run")):  # fmt: skip
         lines = [f"ctypes.CDLL({str(tmp_path / f'libdemo.so.{number}')!r})" for number in numbers]

@@ -8,23 +8,24 @@ from pathlib import Path
 
 import pytest
 from copies import Project, copied
-from manifests import REAL
+from manifests import REAL, ROOT
 
 from builder import errors, manifest
 from builder.diff import Diff, Row, Section
 
 NAME = REAL.stem
 MANIFEST = manifest.load(REAL)
+WITH_VIME = next(path for path in MANIFEST.files if MANIFEST.sources["vime"].commit in path.read_text("utf-8"))
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A checkout with one commit, and another pin and another build tool since."""
+    """A checkout with one commit, and another pin since."""
     made = copied(tmp_path)
     who = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
     for words in (["init", "--quiet"], ["add", "images"], [*who, "commit", "--quiet", "--message", "first"]):
         subprocess.run(["git", *words], cwd=made.root, check=True, capture_output=True)
-    made.edit(f"images/{NAME}.yaml", MANIFEST.sources["vime"].commit, "1" * 40)
+    made.edit(str(WITH_VIME.relative_to(ROOT)), MANIFEST.sources["vime"].commit, "1" * 40)
     return made
 
 

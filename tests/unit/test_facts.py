@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from manifests import REAL, SECOND, changed
 
-from builder import facts, manifest
+from builder import base_pin, facts, manifest
 from builder.errors import ManifestError
 
 if TYPE_CHECKING:
@@ -13,16 +14,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GOOD = ROOT / "tests/manifests/good"
-REAL = ROOT / "images/rocm7.14.yaml"
 BASES = sorted((ROOT / "images/bases").glob("*.yaml"))
-
-
-def changed(*edits: tuple[str, str]) -> Manifest:
-    text = REAL.read_text(encoding="utf-8")
-    for old, new in edits:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return manifest.parse(text.encode(), Path("images/x.yaml"))
 
 
 def complaint(written: Manifest, root: Path = ROOT) -> str:
@@ -68,24 +60,24 @@ def test_a_version_stays_as_it_stands(tmp_path: Path) -> None:
 def test_another_digest_than_the_facts_is_refused() -> None:
     real = manifest.load(REAL)
     digest = real.base.digest.replace("8c8e", "8c8f")
-    said = complaint(changed((real.base.digest, digest)))
-    assert said.startswith(f"images/x.yaml:7:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
+    said = complaint(changed(REAL, (real.base.digest, digest)))
+    assert said.startswith(f"{REAL}:8:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
     assert "images/bases/primus-v26.4.yaml:3:1" in said
 
 
 def test_another_image_than_the_facts_is_refused() -> None:
-    said = complaint(changed(("image: rocm/primus:v26.4", "image: rocm/primus:v26.5")))
+    said = complaint(changed(REAL, ("image: rocm/primus:v26.4", "image: rocm/primus:v26.5")))
     assert "base.image is rocm/primus:v26.5, the facts are of rocm/primus:v26.4" in said
 
 
 def test_an_unknown_digest_contradicts_nothing() -> None:
     real = manifest.load(REAL)
-    assert facts.of(changed((real.base.digest, "unknown")), ROOT).digest == real.base.digest
+    assert facts.of(changed(REAL, (real.base.digest, "unknown")), ROOT).digest == real.base.digest
 
 
 def test_facts_that_are_not_there_are_named_with_what_is() -> None:
-    said = complaint(changed(("facts: primus-v26.4", "facts: primus-v26.3")))
-    assert said.startswith("images/x.yaml:8:3: error: no file")
+    said = complaint(changed(REAL, ("facts: primus-v26.4", "facts: primus-v26.3")))
+    assert said.startswith(f"{REAL}:9:3: error: no file")
     assert "did you mean 'primus-v26.4'?" in said
 
 
@@ -100,23 +92,23 @@ def test_facts_that_are_not_there_are_named_with_what_is() -> None:
     ],
 )
 def test_a_sealed_name_that_the_base_lacks_is_named_with_what_may_be_meant(name: str, meant: str) -> None:
-    said = complaint(changed(("  flash-attn:\n", f"  {name}:\n")))
+    said = complaint(changed(REAL, ("  flash-attn:\n", f"  {name}:\n")))
     assert f"error: the base has no distribution {name!r}\n    hint: {meant}" in said
 
 
 def test_an_optional_name_may_be_absent() -> None:
-    written = changed(("  flash-attn:\n", "  bitsandbytes:\n    optional: true\n"))
+    written = changed(REAL, ("  flash-attn:\n", "  bitsandbytes:\n    optional: true\n"))
     assert facts.of(written, ROOT).matching("bitsandbytes") == []
 
 
 def test_a_forbidden_variable_that_the_base_sets_is_refused() -> None:
-    said = complaint(changed(("  ROCR_VISIBLE_DEVICES:\n", "  GPU_ARCHS:\n")))
+    said = complaint(changed(REAL, ("  ROCR_VISIBLE_DEVICES:\n", "  GPU_ARCHS:\n")))
     assert "error: the base sets 'GPU_ARCHS' to 'native'\n    hint: a Dockerfile cannot unset it" in said
 
 
 def test_a_target_that_the_base_s_torch_has_no_code_for_is_refused_at_its_place() -> None:
-    said = complaint(changed(("gpu_targets: [gfx942, gfx950]", "gpu_targets: [gfx942, gfx90a]")))
-    assert "images/x.yaml:12:23" in said
+    said = complaint(changed(REAL, ("gpu_targets: [gfx942, gfx950]", "gpu_targets: [gfx942, gfx90a]")))
+    assert f"{REAL}:13:23" in said
     assert "the base's torch has no code for gfx90a" in said
     assert "it has code for gfx942, gfx950" in said
 
@@ -134,7 +126,7 @@ def test_a_target_that_the_base_s_torch_has_no_code_for_is_refused_at_its_place(
     ],
 )
 def test_a_path_of_a_rocm_that_the_base_does_not_have_is_refused_at_its_place(old: str, new: str) -> None:
-    said = complaint(changed((old, new)))
+    said = complaint(changed(REAL, (old, new)))
     assert "this base has no /opt/rocm" in said
     assert "its ROCm is in /opt/venv/lib/python3.12/site-packages/_rocm_sdk_devel" in said
 
@@ -224,3 +216,19 @@ def test_what_is_read_is_held_to_its_kind(tmp_path: Path, old: str, new: str, sa
     with pytest.raises(ManifestError) as caught:
         facts.load(path)
     assert said in str(caught.value)
+
+
+def test_a_base_that_ships_another_version_than_the_tag_says_is_refused() -> None:
+    said = complaint(changed(SECOND, ("    tag: v0.29.0\n", "    tag: v0.30.0\n")))
+    assert said.startswith(f"{SECOND}:")
+    assert "error: the base has vllm 0.29.0+rocm723, the tag is v0.30.0\n    hint: pin the tag of what" in said
+
+
+def test_a_bump_of_the_shipped_vllm_without_its_base_is_refused() -> None:
+    (problem,) = base_pin.facts_problems(changed(SECOND, ("    tag: v0.29.0\n", "    tag: v0.30.0\n")), ROOT)
+    assert problem.message == "the base has vllm 0.29.0+rocm723, the tag is v0.30.0"
+
+
+def test_a_wheel_for_another_python_than_the_base_s_is_refused() -> None:
+    said = complaint(changed(SECOND, ("-cp312-cp312-", "-cp311-cp311-")))
+    assert "git751f5dd5-cp311-cp311-linux_x86_64.whl is for cp311, the base has Python 3.12.13" in said

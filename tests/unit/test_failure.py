@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from manifests import IMAGES, SECOND
 
 from builder import dockerfile, facts, failure, manifest, render
 from builder.errors import BuildFailedError, Problem
@@ -177,10 +178,21 @@ def test_an_unknown_failure_says_nothing_that_it_does_not_know() -> None:
     assert problem.hint.startswith("a shell before the step: ")
 
 
-def test_every_step_that_a_manifest_makes_has_a_key() -> None:
-    text = render.render(MANIFEST, facts.of(MANIFEST, ROOT))
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
+def test_every_step_that_a_manifest_makes_has_a_key(path: Path) -> None:
+    written = manifest.load(path)
+    text = render.render(written, facts.of(written, ROOT))
     scripts = [i.name for i in dockerfile.parse(text) if i.keyword == "RUN" and i.heredocs]
-    assert [name for name in scripts if failure.made_by(name, MANIFEST) is None] == ["VERIFY"]
+    assert [name for name in scripts if failure.made_by(name, written) is None] == ["VERIFY"]
+
+
+def test_a_wheel_that_is_not_reached_comes_with_the_address_to_try() -> None:
+    second = manifest.load(SECOND)
+    log = BuildFailedError(Problem("Could not fetch URL: connection timed out"), step="INSTALL_APEX")
+    problem = failure.explain(log, second).problems[-1]
+    assert problem.message == "INSTALL_APEX: network"
+    assert problem.where == second.where("prebuilt", "apex")
+    assert f"curl --head --location {second.prebuilt['apex'].address}" in str(problem.hint)
 
 
 def test_a_step_with_a_script_can_be_looked_at_from_a_shell() -> None:

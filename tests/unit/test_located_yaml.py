@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder import located_yaml
+from builder.document import Document
 from builder.errors import Location, ManifestError, Problem
 
 X = Path("images/x.yaml")
@@ -16,7 +17,7 @@ WEIRD = "\t\n\r -:?,[]{}#&*!|>'\"%@`\\~<=0x1UuN\x00\x07\x85\u00a0\u2028\u202e\uf
 bounded = settings(max_examples=300, deadline=None, derandomize=True)
 
 
-def parse(text: str) -> located_yaml.Document:
+def parse(text: str) -> Document:
     return located_yaml.parse(text.encode(), X)
 
 
@@ -83,9 +84,8 @@ def test_a_directive_is_refused_and_a_document_mark_is_not(directive: str) -> No
 def test_one_value_can_be_exchanged_and_nothing_else(written: str, end: str) -> None:
     text = f"# é 😀{end}a:{end}  b: {written}   # why{end}  c: old{end}"
     document = parse(text)
-    start, stop = document.span("a", "b")
-    changed = document.text[:start] + "new" + document.text[stop:]
-    assert changed == text.replace(written, "new", 1)
+    assert document.scalar("a", "b") == written
+    assert document.rewritten({("a", "b"): "new"}) == {X: text.replace(written, "new", 1)}
 
 
 def test_windows_line_ends_are_read_as_others_are() -> None:
@@ -201,9 +201,8 @@ def check(content: bytes) -> None:
         assert all(problem.where for problem in error.problems)  # noqa: PT017 (either way is right)
     else:
         assert isinstance(document.value, dict)
-        for path in document.places:
-            start, end = document.span(*path)
-            assert 0 <= start <= end <= len(document.text)
+        for place in document.places.values():
+            assert 0 <= place.start <= place.end <= len(document.texts[X])
 
 
 @bounded

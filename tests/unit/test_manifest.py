@@ -21,6 +21,7 @@ BAD = sorted((HERE.parent / "manifests/bad").glob("*.yaml"))
 SMALL = HERE.parent / "manifests/good/small.yaml"
 SPELLING = HERE.parent / "manifests/good/spelling.yaml"
 REAL = ROOT / "images/rocm7.14.yaml"
+SECOND = ROOT / "images/rocm7.2.yaml"
 
 bounded = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
@@ -60,7 +61,9 @@ def test_a_message_is_one_to_paste_and_to_click(tmp_path: Path, monkeypatch: pyt
     Path("images/x.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ManifestError) as caught:
         manifest.load(Path("images/x.yaml"))
-    wanted = "images/x.yaml:17:13: error: 'weel' is not 'wheel' or 'editable'\n    hint: did you mean 'wheel'?"
+    wanted = (
+        "images/x.yaml:17:13: error: 'weel' is not 'wheel', 'editable' or 'shipped'\n    hint: did you mean 'wheel'?"
+    )
     assert str(caught.value) == wanted
 
 
@@ -185,3 +188,96 @@ def test_any_value_in_any_place_loads_or_is_refused_with_a_place(data: st.DataOb
         manifest.parse("\n".join(lines).encode(), SMALL)
     except ManifestError as error:
         assert all(problem.where for problem in error.problems)  # noqa: PT017 (either way is right)
+
+
+# What images share
+
+
+def shared(tmp_path: Path, *edits: tuple[str, str]) -> Path:
+    """A copy of the second image, with edits in what it shares."""
+    shutil.copytree(ROOT / "images", tmp_path / "images")
+    path = tmp_path / "images/shared/vime.yaml"
+    text = path.read_text(encoding="utf-8")
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path.write_text(text, encoding="utf-8")
+    return tmp_path / "images/rocm7.2.yaml"
+
+
+def test_images_that_extend_the_same_have_the_same_training_half() -> None:
+    first, second = manifest.load(REAL), manifest.load(SECOND)
+    for name in ("megatron", "torch_memory_saver"):
+        assert first.sources[name] == second.sources[name]
+    assert first.sources["vime"].commit == second.sources["vime"].commit
+    assert (first.build_tools, first.installer, first.constraints) == (
+        second.build_tools,
+        second.installer,
+        second.constraints,
+    )
+
+
+def test_a_manifest_adds_to_an_entry_that_it_shares() -> None:
+    added = manifest.load(SECOND).sources["vime"].requirements
+    assert added
+    assert list(added.add) == ["scipy", "flash-linear-attention"]
+    assert manifest.load(SECOND).removed["PyJWT"].optional
+    assert not manifest.load(REAL).removed["PyJWT"].optional
+
+
+def test_a_fault_in_what_is_shared_is_shown_there(tmp_path: Path) -> None:
+    path = shared(tmp_path, ("recipe: editable", "recipe: editble"))
+    with pytest.raises(ManifestError) as caught:
+        manifest.load(path)
+    (problem,) = caught.value.problems
+    assert problem.where
+    assert problem.where.path == tmp_path / "images/shared/vime.yaml"
+    assert problem.message.startswith("'editble' is not")
+
+
+def test_what_is_extended_and_not_there_is_named_with_what_is(tmp_path: Path) -> None:
+    path = shared(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace("extends: vime", "extends: vim"), encoding="utf-8")
+    with pytest.raises(
+        ManifestError, match=r"rocm7\.2\.yaml:\d+:1: error: no file .*\n    hint: did you mean 'vime'\?"
+    ):
+        manifest.load(path)
+
+
+def test_what_is_extended_extends_nothing(tmp_path: Path) -> None:
+    path = shared(tmp_path, ("sealed:", "extends: vime\n\nsealed:"))
+    with pytest.raises(ManifestError, match=r"vime\.yaml:\d+:1: error: what is extended extends nothing"):
+        manifest.load(path)
+
+
+def test_a_wheel_whose_hash_nobody_knows_is_counted_with_the_command_that_finds_it() -> None:
+    (unknown,) = [problem for problem in manifest.unknowns(manifest.load(SECOND)) if "prebuilt" in problem.message]
+    assert unknown.message == "prebuilt.apex.sha256 is unknown"
+    assert unknown.hint
+    assert unknown.hint.endswith(".whl | sha256sum")
+    assert manifest.load(SECOND).pins["APEX_WHEEL"].endswith(".whl")
+
+
+def test_a_wheel_with_its_hash_is_one_reference(tmp_path: Path) -> None:
+    path = shared(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace("sha256: unknown", f"sha256: {'a' * 64}"))
+    known = manifest.load(path)
+    assert known.pins["APEX_WHEEL"] == f"{known.prebuilt['apex'].address}#sha256={'a' * 64}"
+    assert known.prebuilt["apex"].version == "1.10.0+rocm7.2.3.git751f5dd5"
+
+
+def test_a_pin_of_a_prebuilt_wheel_can_be_given_another_value() -> None:
+    other = manifest.overridden(manifest.load(SECOND), {"apex.sha256": "b" * 64, "vime.commit": "1" * 40})
+    assert other.prebuilt["apex"].sha256 == "b" * 64
+    assert other.sources["vime"].commit == "1" * 40
+
+
+def test_a_shipped_source_is_no_pin_of_the_image() -> None:
+    second = manifest.load(SECOND)
+    assert "VLLM_COMMIT" not in second.pins
+    assert second.sources["vllm"] not in second.fetched
+
+
+def test_a_tag_with_a_fork_s_mark_names_no_version() -> None:
+    engine = manifest.load(SECOND).sources["transformer_engine"]
+    assert (engine.tag, engine.public_version) == ("v2.15_rocm", None)

@@ -20,7 +20,7 @@ LARGEST = 16
 CASES = [
     (base, own, node)
     for node in range(1, LARGEST + 1)
-    for own in range(1, node + 1)
+    for own in range(1, LARGEST + 1)  # 20 GPUs an engine on nodes of 8: vime's arithmetic says 10 on each
     for base in range(LARGEST + 1)  # an explicit base may lie beyond the node
 ]
 PROGRAM = """
@@ -34,24 +34,35 @@ print(json.dumps([_engine_mask(",".join(str(base + i) for i in range(own)), Simp
 
 
 @pytest.fixture(scope="module")
-def function(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The function, out of a tree that the patch was applied to."""
-    tree = tmp_path_factory.mktemp("tree")
-    shutil.copytree(ROOT / "standins/sources/vime", tree, dirs_exist_ok=True)
-    assert patches.judge(tree, PATCH).kind == "applies", (
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree that the patch was applied to, and what its module imports."""
+    made = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "standins/sources/vime", made, dirs_exist_ok=True)
+    assert patches.judge(made, PATCH).kind == "applies", (
         "without an offset: the stand-in has the lines where vime has them"
     )
+    (made / "vllm/utils").mkdir(parents=True)
+    (made / "vllm/utils/system_utils.py").write_text("kill_process_tree = None\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def function(tree: Path) -> str:
     module = ast.parse((tree / FILE).read_text())
     (found,) = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "_engine_mask")
     return ast.unparse(found)
 
 
-def masks(function: str, folder: Path, torch: str | None, cases: list[tuple[int, int, int]]) -> list[str]:
-    """What a process with that torch (its version.py; None: without any) gives for each case."""
-    if torch is not None:
+def lay_torch(folder: Path, version: str | None) -> None:
+    if version is not None:
         (folder / "torch").mkdir()
         (folder / "torch/__init__.py").touch()
-        (folder / "torch/version.py").write_text(torch)
+        (folder / "torch/version.py").write_text(version)
+
+
+def masks(function: str, folder: Path, torch: str | None, cases: list[tuple[int, int, int]]) -> list[str]:
+    """What a process with that torch (its version.py; None: without any) gives for each case."""
+    lay_torch(folder, torch)
     command = [sys.executable, "-c", PROGRAM.format(function=function)]
     environment = {"PYTHONPATH": str(folder)}
     done = subprocess.run(command, input=json.dumps(cases), env=environment, capture_output=True, text=True, check=True)
@@ -62,7 +73,7 @@ def test_on_hip_the_whole_node_is_seen_own_gpus_first(function: str, tmp_path: P
     for (base, own, node), mask in zip(CASES, masks(function, tmp_path, "hip = '7.14'", CASES), strict=True):
         seen = [int(gpu) for gpu in mask.split(",")]
         assert sorted(seen) == list(range(node)), "a permutation of the node's ordinals"
-        assert seen[:own] == [(base + number) % node for number in range(own)]
+        assert seen[:own] == [(base + number) % node for number in range(min(own, node))]
         assert seen[own:] == sorted(seen[own:])
 
 
@@ -83,6 +94,39 @@ def test_the_examples_of_the_report(function: str, tmp_path: Path, case: tuple[i
 def test_a_mask_that_was_widened_already_stays(function: str, tmp_path: Path) -> None:
     """Should upstream do the same one day, nothing is done twice."""
     assert masks(function, tmp_path, "hip = '7.14'", [(3, 8, 8)]) == ["3,4,5,6,7,0,1,2"]
+
+
+def prove(tree: Path, folder: Path, torch: str) -> subprocess.CompletedProcess[str]:
+    """The program that a check of the image runs."""
+    lay_torch(folder, torch)
+    command = [sys.executable, "-B", str(PATCH.with_suffix(".py"))]
+    return subprocess.run(
+        command, env={"PYTHONPATH": f"{tree}:{folder}"}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("torch", ["hip = '7.14'", "hip = None"], ids=["HIP", "CUDA"])
+def test_the_proof_holds_for_what_was_patched(tree: Path, tmp_path: Path, torch: str) -> None:
+    done = prove(tree, tmp_path, torch)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_proof_refuses_a_vime_without_the_patch(tree: Path, tmp_path: Path) -> None:
+    shutil.copytree(tree, tmp_path / "tree")
+    shutil.copy(ROOT / "standins/sources/vime" / FILE, tmp_path / "tree" / FILE)
+    done = prove(tmp_path / "tree", tmp_path, "hip = '7.14'")
+    assert done.returncode == 1
+    assert done.stderr == "of 2 GPUs an engine with 1 from 1 on has HIP_VISIBLE_DEVICES=1, not 1,0\n"
+
+
+def test_the_proof_refuses_a_mask_that_does_not_reach_the_engine(tree: Path, tmp_path: Path) -> None:
+    """As after a merge that kept the function, and lost the lines that call it."""
+    shutil.copytree(tree, tmp_path / "tree")
+    engine = tmp_path / "tree" / FILE
+    call = '_engine_mask(server_args_dict["_visible_devices"], args)'
+    assert call in engine.read_text()
+    engine.write_text(engine.read_text().replace(call, 'server_args_dict["_visible_devices"]'))
+    assert prove(tmp_path / "tree", tmp_path, "hip = '7.14'").returncode == 1
 
 
 def test_the_image_carries_the_patch_and_its_proof() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from copies import Project, copied
-from manifests import GOOD, REAL, ROOT, changed, facts_of
+from manifests import GOOD, IMAGES, REAL, ROOT, changed, facts_of
 
 from builder import errors, manifest, matrix
 from builder.build import Order
@@ -141,7 +141,7 @@ def commit(project: Project) -> None:
 
 def since(project: Project, reference: str) -> set[str]:
     done = project.run("matrix", "--changed-since", reference)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     return {entry["image"] for entry in json.loads(done.stdout)}
 
 
@@ -169,7 +169,7 @@ def test_another_value_builds_the_images_that_have_it(project: Project) -> None:
 
 def test_another_template_builds_every_image(project: Project) -> None:
     project.edit("templates/verification.j2", "export HOME=/tmp", "export HOME=/tmp LANG=C")
-    assert since(project, "HEAD") == {"rocm7.14", "small"}
+    assert since(project, "HEAD") == {order.manifest.name for order in orders(*IMAGES)} | {"small"}
 
 
 def test_a_new_image_is_built(project: Project) -> None:
@@ -180,7 +180,7 @@ def test_a_new_image_is_built(project: Project) -> None:
 @pytest.mark.parametrize("reference", ["nowhere", "--all", ""])
 def test_a_revision_that_git_does_not_know_is_said_with_what_may_be_missing(project: Project, reference: str) -> None:
     told = project.refusal(errors.UsageError, "matrix", "--changed-since", reference)
-    assert told.startswith(f"error: git knows no revision {reference!r} here\n    hint: ")
+    assert f"error: git knows no revision {reference!r} here\n    hint: " in told
 
 
 def test_an_image_that_is_left_out_is_named(project: Project) -> None:

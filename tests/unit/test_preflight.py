@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from manifests import REAL, ROOT, changed
+from manifests import REAL, ROOT, SECOND, changed
 from world import Repository, repository, settings
 
-from builder import facts, git, manifest, preflight, standin, wheelhouse
+from builder import facts, git, manifest, preflight, standin, stock, wheelhouse
 from builder.manifest import Manifest
 from builder.report import Check, Report
 
@@ -45,7 +45,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index with what the stand-in base's has."""
     folder = tmp_path_factory.mktemp("index")
     (folder / "files").mkdir()
-    for wheel in standin._index(MANIFEST, FACTS, standin.STANDINS):  # noqa: SLF001 (the index of every rehearsal)
+    for wheel in stock.index(MANIFEST, FACTS, standin.STANDINS):
         wheel.write(folder / "files")
     wheelhouse.write_index(folder)
     return folder
@@ -188,7 +188,7 @@ def test_what_is_unknown_could_not_be_proved(world: World) -> None:
 def with_line(world: World, name: str, line: str) -> Manifest:
     """The manifest with a commit whose requirement file asks for one thing more."""
     source = MANIFEST.sources[name]
-    assert source.requirements
+    assert source.requirements and source.requirements.file  # noqa: PT018
     repository = world.repositories[name]
     text = (repository.folder / source.requirements.file).read_text()
     return world.manifest(**{name: repository.commit({source.requirements.file: f"{text}\n{line}\n"}, tag=source.tag)})
@@ -221,3 +221,53 @@ def test_an_index_that_does_not_answer_is_no_verdict(world: World, monkeypatch: 
     report = world.run()
     assert {check.outcome for check in report.checks if check.kind == "plan"} == {"could not run"}
     assert {check.outcome for check in report.checks if check.kind != "plan"} == {"passed"}
+
+
+# A base that ships vLLM
+
+
+@pytest.fixture
+def shipped(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Manifest, Repository]:
+    """The image whose base ships vLLM, on the same repositories and one more; and that of vLLM."""
+    second = manifest.load(SECOND)
+    engine = second.sources["transformer_engine"]
+    origin = repository(tmp_path / "origins/transformer_engine")
+    shutil.copytree(STANDINS / "TransformerEngine", origin.folder, dirs_exist_ok=True)
+    commits = world.commits | {"transformer_engine": origin.commit({}, tag=engine.tag)}
+    places: dict[str, Path | str] = {
+        source.repository: f"file://{world.repositories[name].folder}"
+        for name, source in second.sources.items()
+        if name in world.repositories
+    }
+    places[engine.repository] = f"file://{origin.folder}"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "gitconfig.second")))
+    pins = [(source.commit, commits[name]) for name, source in second.sources.items()]
+    return changed(SECOND, *pins), world.repositories["vllm"]
+
+
+def outcomes(world: World, written: Manifest) -> dict[str, Check]:
+    report = preflight.run(written, facts.of(written, ROOT), world.root)
+    return {check.name: check for check in report.checks if check.kind != "plan"}
+
+
+def test_what_the_base_ships_is_proved_on_the_tree_of_its_tag(
+    world: World, shipped: tuple[Manifest, Repository]
+) -> None:
+    found = outcomes(world, shipped[0])
+    assert [check.detail for check in found.values() if check.outcome != "passed"] == []
+    assert "vllm's v0.29.0 is what is pinned" in found
+    assert "vllm has every name that vime imports from it" in found
+
+
+def test_a_name_that_the_shipped_vllm_lacks_is_found_before_any_base_is_pulled(
+    world: World, shipped: tuple[Manifest, Repository]
+) -> None:
+    written, vllm = shipped
+    text = (vllm.folder / "vllm/engine/arg_utils.py").read_text()
+    moved = vllm.commit({"vllm/engine/arg_utils.py": "", "vllm/engine/elsewhere.py": text}, tag="v0.29.0")
+    pin = written.sources["vllm"].commit
+    files = {path: content.replace(pin.encode(), moved.encode()) for path, content in written.rewritten({}).items()}
+    found = outcomes(world, manifest.parse(files[written.path], written.path, files))
+    (fault,) = [check for check in found.values() if check.outcome == "failed"]
+    assert fault.name == "vllm has every name that vime imports from it"
+    assert "it is now in vllm.engine.elsewhere" in fault.detail

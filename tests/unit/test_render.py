@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from manifests import EVERY, GOOD, IMAGES, REAL, ROOT, changed, facts_of, rendered
+from manifests import EVERY, GOOD, IMAGES, REAL, ROOT, SECOND, changed, facts_of, rendered
 
 from builder import dockerfile, manifest, probing, render
 from builder.errors import RenderError
@@ -164,7 +165,8 @@ def test_a_step_tells_the_guards_its_own_name(path: Path) -> None:
 @every_manifest
 def test_pins_are_build_arguments_and_nothing_else_is(path: Path) -> None:
     written = manifest.load(path)
-    pins = {source.commit_argument: source.commit for source in written.sources.values()}
+    pins = {source.commit_argument: source.commit for source in written.fetched}
+    pins |= {f"{name.upper()}_WHEEL": wheel.reference for name, wheel in written.prebuilt.items()}
     pins |= {"BASE_IMAGE": written.base.reference, "GPU_TARGETS": written.gpu_targets[0]}
     arguments = [step.text.partition("=") for step in steps_of(path) if step.keyword == "ARG"]
     given = {name: value for name, _, value in arguments if value}
@@ -239,6 +241,32 @@ def test_two_targets_of_an_image_that_are_compiled_at_once_have_a_log_each(path:
         told = [subprocess.check_output(["bash", "-c", f'GPU_TARGETS="{x}"; {line}; echo $log']) for x in ("a", "b;c")]
         assert told[0] != told[1]
         assert b";" not in told[1]
+
+
+@every_manifest
+def test_the_entry_point_is_the_manifest_s_own_whatever_the_base_has(path: Path) -> None:
+    last = steps_of(path)[-1]
+    assert (last.keyword, json.loads(last.text)) == ("ENTRYPOINT", list(manifest.load(path).entrypoint))
+    assert [step for step in steps_of(path) if step.keyword == "CMD"] == []  # ENTRYPOINT resets the base's
+
+
+def test_what_the_base_ships_is_sealed_from_the_start_and_never_fetched() -> None:
+    seal = steps_of(SECOND)[names_of(SECOND).index("SEAL_BASE")]
+    assert "    vllm" in seal.heredocs[0].body
+    assert [name for name in names_of(SECOND) if name.endswith("_VLLM")] == []
+
+
+def test_a_wheel_whose_hash_is_unknown_is_given_to_a_pip_that_wants_one() -> None:
+    step = steps_of(SECOND)[names_of(SECOND).index("INSTALL_APEX")]
+    (line,) = [line for line in step.heredocs[0].body if "pip install" in line]
+    assert {"--require-hashes", "--no-deps", '"$APEX_WHEEL"'} <= set(line.split())
+    assert "#sha256=" not in _arguments(SECOND)["APEX_WHEEL"]
+
+
+def test_what_only_one_source_needs_to_be_built_is_set_in_its_step_alone() -> None:
+    steps = {step.name: step for step in steps_of(SECOND)}
+    assert "export NVTE_FUSED_ATTN=0" in steps["BUILD_TRANSFORMER_ENGINE"].heredocs[0].body
+    assert "export NVTE_FUSED_ATTN=0" not in steps["BUILD_TORCH_MEMORY_SAVER"].heredocs[0].body
 
 
 # What is embedded

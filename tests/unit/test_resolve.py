@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import wheels
-from manifests import REAL, ROOT, changed
+from manifests import REAL, ROOT, SECOND, changed
 from packaging.utils import canonicalize_name
 from wheels import Wheel
 
@@ -70,7 +70,7 @@ class World:
         """The plan of a source whose requirement file has that text."""
         written = changed(REAL, *edits) if edits else MANIFEST
         requirements = written.sources[source].requirements
-        assert requirements
+        assert requirements and requirements.file  # noqa: PT018
         (self.tree / requirements.file).parent.mkdir(parents=True, exist_ok=True)
         (self.tree / requirements.file).write_text(text)
         return resolve.plan(written, FACTS, written.sources[source], self.tree, cache=self.cache, **options)
@@ -392,3 +392,24 @@ def test_pip_and_uv_come_to_the_same(image: wheels.Image, world: World, text: st
         assert not refusal.package or " or ".join(refusal.change) in done.stderr
     refused = [line for line in done.stderr.splitlines() if "    change " in line]
     assert len(refused) == len([refusal for refusal in found.refusals if refusal.package])
+
+
+# A base that ships vLLM
+
+
+@pytest.mark.parametrize("text", ["wantsnewvllm\n", "vllm==0.30.0\n"])
+def test_a_set_that_would_replace_the_vllm_of_the_base_is_refused(world: World, text: str) -> None:
+    second = manifest.load(SECOND)
+    (world.tree / "requirements.txt").write_text(text)
+    known = facts.of(second, ROOT)
+    found = resolve.plan(second, known, second.sources["vime"], world.tree, cache=world.cache)
+    assert not found.passed
+    (refusal,) = found.refusals
+    assert (refusal.package, refusal.what) == ("vllm", "the base has vllm 0.29.0+rocm723")
+    assert "sources.vime.requirements" in refusal.change
+
+
+def test_a_set_without_a_file_is_planned_of_what_is_added(world: World) -> None:
+    second = manifest.load(SECOND)
+    found = resolve.plan(second, facts.of(second, ROOT), second.sources["transformer_engine"], None, cache=world.cache)
+    assert "einops>=0.8" in found.no_plan  # which this index does not have

@@ -17,10 +17,12 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 ROOMS = [
     *(
         "errors",
+        "document",
         "located_yaml",
         "vocabulary",
         "schema",
         "consistency",
+        "entries",
         "manifest",
         "facts",
         "project",
@@ -52,8 +54,8 @@ ROOMS = [
         "sbom",
         "build",
     ),
-    *("terminal", "debugging", "devices", "running", "observed", "verdict", "probing", "cleaning"),
-    *("wheelhouse", "rootfs", "upstreams", "standin", "rehearsal", "front"),
+    *("terminal", "debugging", "devices", "running", "masks", "observed", "verdict", "probing", "cleaning"),
+    *("wheelhouse", "rootfs", "stock", "upstreams", "standin", "rehearsal", "front"),
     *(
         "git",
         "side",
@@ -68,6 +70,7 @@ ROOMS = [
         "bump",
         "summary",
         "base_pin",
+        "starting",
         "doctor",
         "matrix",
         "several",

@@ -126,6 +126,15 @@ def test_what_a_process_says_that_is_no_event_is_why_it_failed(run: Run) -> None
     assert silent.error == "its process ended with exit code 3"
 
 
+def test_an_image_that_failed_its_checks_names_them(run: Run) -> None:
+    checks = [{"name": name, "outcome": name, "detail": "seen"} for name in ("failed", "passed", "could not run")]
+    program = (
+        f"import sys; print({json.dumps(json.dumps({'checks': checks}))}, flush=True); sys.exit('error: 1 of 3 failed')"
+    )
+    (outcome,) = run([program])
+    assert outcome.error == "failed: seen\nerror: 1 of 3 failed"
+
+
 def test_events_are_told_as_they_come_each_with_its_image(run: Run) -> None:
     said = {"step": "A", "text": "done", "state": "done", "seconds": 1.5, "number": 2, "total": 3, "later": "more"}
     run([f"print({json.dumps(json.dumps(said))})"])

@@ -69,6 +69,7 @@ def test_an_annotated_tag_is_checked_out_at_the_commit_that_it_names(upstream: P
         "checkout": str(tmp_path / "checkout"),
         "distribution": "demo",
         "kept": True,
+        "submodules": {},
         "patches": [],
         "diff_sha256": hashlib.sha256(b"").hexdigest(),
     }
@@ -124,3 +125,43 @@ def test_a_commit_that_is_nowhere_stops_after_bounded_attempts(
     assert done.returncode == 1
     assert f"sources.demo: cannot fetch {'1' * 40}" in done.stderr
     assert done.stderr.count("remote error") == 3
+
+
+@pytest.fixture
+def with_submodule(upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """A repository whose tree names a commit of the other one, not its newest; and that commit."""
+    settings = tmp_path / "gitconfig"
+    settings.write_text('[protocol "file"]\n\tallow = always\n')  # git takes a submodule from no file by itself
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    named = git(upstream, "rev-parse", "v1.0^{commit}")
+    folder = tmp_path / "outer"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    git(folder, "submodule", "--quiet", "add", upstream.as_uri(), "3rdparty/inner")
+    git(folder / "3rdparty/inner", "checkout", "--quiet", named)
+    git(folder, "commit", "--quiet", "-am", "with a submodule")
+    return folder, named
+
+
+def test_submodules_are_had_at_the_commits_that_the_tree_names(
+    with_submodule: tuple[Path, str], tmp_path: Path
+) -> None:
+    outer, named = with_submodule
+    done = fetch(outer, tmp_path, "--commit", git(outer, "rev-parse", "HEAD"), "--submodules")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "checkout/3rdparty/inner/greeting.txt").read_text() == "one\ntwo\nthree\n"
+    assert record(tmp_path)["submodules"] == {"3rdparty/inner": named}
+
+
+def test_submodules_that_cannot_be_had_stop_with_their_source(
+    with_submodule: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = tmp_path / "source.py"
+    impatient.write_text(PROGRAM.read_text().replace("PAUSE_S = 3, 5", "PAUSE_S = 3, 0"))
+    monkeypatch.setattr(sys.modules[__name__], "PROGRAM", impatient)
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL")
+    outer = with_submodule[0]
+    done = fetch(outer, tmp_path, "--commit", git(outer, "rev-parse", "HEAD"), "--submodules")
+    assert done.returncode == 1
+    assert f"sources.demo: cannot fetch the submodules of {outer.as_uri()}" in done.stderr
+    assert not (tmp_path / "root").exists()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manifests import REAL, ROOT, changed
+from manifests import REAL, ROOT, SECOND, changed
 
 from builder import facts, manifest, toolchain
+from builder.entries import Source
 from builder.probes import Fault, Probe, Trees, Untried
 
 MANIFEST = manifest.load(REAL)
@@ -32,7 +33,7 @@ def tree(folder: Path, **files: str) -> Path:
 
 def asked(kind: str, folder: Path, written: manifest.Manifest = MANIFEST, known: facts.Facts = FACTS) -> Probe:
     class Here(Trees):
-        def of(self, _: manifest.Source) -> Path:
+        def of(self, _: Source) -> Path:
             return folder
 
     trees = Here(written, folder, folder, offline=True)
@@ -105,3 +106,20 @@ def test_a_module_that_the_tree_calls_otherwise_is_named(tmp_path: Path) -> None
     found = fault(asked("device_code", tmp_path, written))
     assert str(found) == "no _moe_C in setup.py of this commit"
     assert found.hint.startswith("sources.vllm.device_code: ")
+
+
+def test_a_library_that_is_no_module_is_known_by_its_target(tmp_path: Path) -> None:
+    second = manifest.load(SECOND)
+    known = facts.of(second, ROOT)
+    tree(tmp_path, setup='CMakeExtension(name="transformer_engine")')
+    trees = Trees(second, tmp_path, tmp_path, offline=True)
+    assert toolchain._modules(second.sources["transformer_engine"], tmp_path) == ("1 modules", ())  # noqa: SLF001
+    names = [probe.name for probe in toolchain.probes(second, known, trees)]
+    assert "transformer_engine compiles every module that is said to have device code" in names
+
+
+def test_of_what_the_base_ships_only_its_modules_are_asked_for(tmp_path: Path) -> None:
+    second = manifest.load(SECOND)
+    trees = Trees(second, tmp_path, tmp_path, offline=True)
+    probes = toolchain.probes(second, facts.of(second, ROOT), trees)
+    assert [probe.kind for probe in probes if probe.name.startswith("vllm ")] == ["device_code"]

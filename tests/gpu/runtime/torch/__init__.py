@@ -7,6 +7,13 @@ import simulated
 if simulated.HOST.get("no_torch"):
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
+if simulated.HOST.get("torch") == "crashes":
+    simulated.os.abort()
+if simulated.HOST.get("torch") == "hangs":
+    simulated.hang()
+if simulated.HOST.get("torch") == "is broken":
+    raise ImportError("libMIOpen.so.1: cannot open shared object file")
+
 from torch import version
 from torch.version import __version__
 
@@ -32,11 +39,9 @@ class Tensor:
             if simulated.faulty(gpu) == "launch fails":
                 raise simulated.HipError("invalid device function")
             if simulated.faulty(gpu) == "launch crashes":
-                import os
-                os.abort()
+                simulated.os.abort()
             if simulated.faulty(gpu) == "launch hangs":
-                import time
-                time.sleep(600)
+                simulated.hang()
             wrong = simulated.faulty(gpu) == "wrong product" or simulated.RULES["product_on_a_gpu"] != "as on the CPU"
             if wrong:
                 return Tensor([0.0] * (rows * columns), (rows, columns), self.device)
@@ -66,11 +71,13 @@ class Tensor:
 class Filled:
     """Many bytes of one value, which a memory saver may hold."""
 
-    def __init__(self, size, value):
-        self.size, self.value = size, value
+    tag, paused = None, False
+
+    def __init__(self, size, value, ordinal):
+        self.size, self.value, self.ordinal = size, value, ordinal
 
     def __eq__(self, value):
-        return Filled(self.size, self.value == value)
+        return Filled(self.size, self.value == value, self.ordinal)
 
     __hash__ = None
 
@@ -82,7 +89,8 @@ filled = []
 
 
 def full(size, value, dtype, device):
-    made = Filled(size[0], value)
+    made = Filled(size[0], value, int(device.partition(":")[2]))
+    simulated.log(f"fill {simulated.visible()[made.ordinal]}")
     filled.append(made)
     return made
 

@@ -3,8 +3,6 @@ from types import SimpleNamespace
 import simulated
 import torch
 
-paused = False
-
 
 def device_count():
     return simulated.counted()
@@ -26,5 +24,5 @@ def synchronize(device=None):
 
 
 def mem_get_info(device):
-    held = 0 if paused else sum(each.size for each in torch.filled)
+    held = sum(each.size for each in torch.filled if each.ordinal == device and not each.paused)
     return simulated.TOTAL - held, simulated.TOTAL

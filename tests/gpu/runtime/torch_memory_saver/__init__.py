@@ -1,3 +1,4 @@
+import os
 from contextlib import contextmanager
 
 import simulated
@@ -6,7 +7,8 @@ if simulated.HOST.get("no_memory_saver"):
     raise ModuleNotFoundError("No module named 'torch_memory_saver'", name="torch_memory_saver")
 
 import torch
-from torch import cuda
+
+KEEPS = 2 * 2**20 if simulated.HOST.get("saver") == "frees large ones" else 0  # what it does not free
 
 
 class Saver:
@@ -14,17 +16,25 @@ class Saver:
 
     @contextmanager
     def region(self, tag="default", enable_cpu_backup=False):
-        self.backup = enable_cpu_backup
+        self.backup, before = enable_cpu_backup, len(torch.filled)
         yield
+        for each in torch.filled[before:]:
+            each.tag = tag
 
-    def pause(self):
-        cuda.paused = simulated.RULES["pause"] == "gives the memory back"
-
-    def resume(self):
-        cuda.paused = False
-        if not self.backup or simulated.RULES["resume"] == "takes the memory":
+    def pause(self, tag=None):
+        if simulated.HOST.get("saver") == "crashes":
+            os.abort()
+        if simulated.RULES["pause"] == "gives the memory back":
             for each in torch.filled:
-                each.value = 0
+                if tag in (None, each.tag):
+                    each.paused = each.size > KEEPS
+
+    def resume(self, tag=None):
+        for each in torch.filled:
+            if tag in (None, each.tag):
+                each.paused = simulated.HOST.get("saver") == "takes nothing again"
+                if not self.backup or simulated.RULES["resume"] == "takes the memory":
+                    each.value = 0
 
 
 torch_memory_saver = Saver()

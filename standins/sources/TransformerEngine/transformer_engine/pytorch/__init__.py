@@ -1,0 +1,5 @@
+import nvdlfw_inspect
+import onnxscript
+import torch
+
+__all__ = ["nvdlfw_inspect", "onnxscript", "torch"]
