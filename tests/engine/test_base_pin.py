@@ -58,6 +58,8 @@ def project(world: World, host: tuple[str, dict[str, str]], tmp_path: Path) -> P
     root = tmp_path / "copy"
     for folder in ("builder", "dockerfiles", "images", "templates"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for other in {*(root / "images").glob("*.yaml")} - {root / f"images/{NAME}.yaml"}:
+        other.unlink()  # its sources and its base are not here
     write(world.manifest(), root)
     for path in (root / f"images/{NAME}.yaml", root / FACTS):
         text = path.read_text().replace(MANIFEST.base.image, f"{host[0]}/base:v1")
