@@ -6,9 +6,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
+
+from pip._vendor.packaging.utils import canonicalize_name
 
 # uv reads no pip.conf: what it needs of pip's variables, under its own names.
 VARIABLES = {
@@ -39,31 +40,38 @@ class Uv(NamedTuple):
     pip: Mapping[str, str]
     scratch: Path
 
-    def install(self, lines: list[str]) -> str:
-        """Install lines of name, version and hash: why it went wrong, if it did."""
+    def run(self, lines: list[str], *options: str) -> tuple[int, str]:
+        """Install lines of name, version and hash: the exit code, and the last words."""
         listing = self.scratch / "uv.txt"
         listing.write_text("\n".join(lines), encoding="utf-8")
-        cache = [f"--cache-dir={self.scratch / 'uv-cache'}"] * bool(self.pip.get("PIP_NO_CACHE_DIR"))
+        if self.pip.get("PIP_NO_CACHE_DIR"):
+            options += (f"--cache-dir={self.scratch / 'uv-cache'}",)
         command = [str(self.program), "pip", "install", f"--python={sys.executable}", "--no-config", "--no-deps",
-                   "--no-build", "--require-hashes", "--no-progress", "--color=never", f"--requirement={listing}",
-                   "--link-mode=copy", *cache]  # copies: its cache is another file system
-        done = subprocess.run(command, cwd="/", env=environment(self.pip), text=True, check=False,
+                   "--no-build", "--require-hashes", "--no-progress", "--color=never", f"--requirement={listing}"]
+        done = subprocess.run([*command, *options], cwd="/", env=environment(self.pip), text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        return "\n    ".join(done.stdout.splitlines()[-TAIL:]) if done.returncode else ""
+        return done.returncode, "\n    ".join(done.stdout.splitlines()[-TAIL:])
 
-    def compile(self, files: list[str]) -> None:
-        """Compile modules as pip does, by their places in site-packages.
+    def look(self, lines: list[str]) -> tuple[dict[str, list[str]], str]:
+        """Unpack the wheels aside, as links: the files that each would install, and why there are none."""
+        aside = self.scratch / "look"
+        code, words = self.run(lines, f"--target={aside}", "--link-mode=symlink")
+        infos = [] if code else aside.glob("*.dist-info")
+        return {str(canonicalize_name(info.stem.rpartition("-")[0])): recorded(info) for info in infos}, words * code
 
-        Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
-        """
+    def install(self, lines: list[str], files: list[str]) -> str:
+        """Install the wheels that were looked at and compile their modules: why it went wrong, if it did."""
+        code, words = self.run(lines, "--link-mode=copy")  # its cache is another file system
+        site = sysconfig.get_path("purelib")
+        # Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
+        modules = [os.path.normpath(f"{site}/{file}") for file in files if file.endswith(".py")]
         listing = self.scratch / "modules.txt"
-        modules = [f"{sysconfig.get_path('purelib')}/{file}\n" for file in files if file.endswith(".py")]
-        listing.write_text("".join(modules), encoding="utf-8")
-        subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j0", "-i", str(listing)], check=False)
+        listing.write_text("\n".join(modules), encoding="utf-8")
+        if not code:
+            subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j0", "-i", str(listing)], check=False)
+        return words * code
 
 
-def recorded(name: str) -> list[str]:
-    """List the files of an installed distribution, by their places in site-packages."""
-    site = sysconfig.get_path("purelib")
-    text = next(iter(metadata.distributions(name=name))).read_text("RECORD") or ""
-    return [os.path.relpath(os.path.normpath(f"{site}/{row[0]}"), site) for row in csv.reader(text.splitlines())]
+def recorded(info: Path) -> list[str]:
+    with (info / "RECORD").open(encoding="utf-8", newline="") as file:
+        return [row[0] for row in csv.reader(file)]

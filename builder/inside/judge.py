@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pip import __version__ as pip_version
@@ -23,6 +23,9 @@ from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.utils import canonicalize_name
 from pip._vendor.packaging.version import Version
+
+if TYPE_CHECKING:
+    from installer import Uv
 
 # How pip reaches packages is the machine's affair, and kept.
 TRANSPORT = (
@@ -302,31 +305,23 @@ class Judge:
                  "requested_by": chains.get(item.name, "")} for item in plan]
 
     def install_exactly(self, plan: list[Item]) -> None:
-        """Install the judged bytes and nothing else, and refuse what their files are; builds are pip's."""
+        """Install the judged bytes and nothing else, after a look at what files they bring; builds are pip's."""
         builds = {str(canonicalize_name(name)) for name in self.policy["source_builds"]}
         fast = [item for item in plan if self.policy["installer"] and item.name not in builds]
         slow = [item for item in plan if item not in fast]
+        uv, pins = self.uv() if fast else None, [pin(item, item.sha256) for item in fast]
+        wheels = self.wheels(slow) if slow else {}
+        files = {name: zipfile.ZipFile(path).namelist() for name, path in wheels.items()}
+        looked, words = uv.look(pins) if uv else ({}, "")
+        refuse([f"uv did not fetch the judged plan:\n    {words}"] * bool(words))
+        refuse([text for item in plan for rule in FILES for text in rule(self, item, {**files, **looked}[item.name])])
         if slow:
-            wheels = self.wheels(slow)
-            self.look(slow, lambda item: zipfile.ZipFile(wheels[item.name]).namelist())
             links = ("--no-deps", "--require-hashes", "--no-index", f"--find-links={self.scratch / 'wheels'}")
             exact = [pin(item, sha256_of(wheels[item.name])) for item in slow]
             code, words = self.pip("install", exact, *links, bound=False, built=True)
             refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
-        if fast:
-            from installer import Uv, recorded  # noqa: PLC0415 - the rules are read outside of the image too
-
-            uv = Uv(self.tool(), self.environment, self.scratch)
-            words = uv.install([pin(item, item.sha256) for item in fast])
-            refuse([f"uv did not install the judged plan:\n    {words}"] * bool(words))
-            # What a wheel brings is known when it is unpacked; of a step that is refused, no layer stays.
-            uv.compile(self.look(fast, lambda item: recorded(item.name)))
-
-    def look(self, plan: list[Item], files_of: Callable[[Item], list[str]]) -> list[str]:
-        """Refuse what a plan's files are; all of them, where nothing is wrong."""
-        files = {item.name: files_of(item) for item in plan}
-        refuse([text for item in plan for rule in FILES for text in rule(self, item, files[item.name])])
-        return [file for names in files.values() for file in names]
+        words = uv.install(pins, [file for names in looked.values() for file in names]) if uv else ""
+        refuse([f"uv did not install the judged plan:\n    {words}"] * bool(words))
 
     def wheels(self, plan: list[Item]) -> dict[str, Path]:
         """Fetch a plan's wheels with pip, which also makes those that are declared as builds."""
@@ -337,16 +332,18 @@ class Judge:
         refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
         return {str(canonicalize_name(path.name.partition("-")[0])): path for path in folder.glob("*.whl")}
 
-    def tool(self) -> Path:
+    def uv(self) -> "Uv":
         """Fetch the uv that the policy pins; it is gone after the step."""
-        pinned, folder = self.policy["installer"]["uv"], self.scratch / "uv"
+        from installer import Uv  # noqa: PLC0415 - the rules are read outside of the image too, where it has no place
+
+        tool, folder = self.policy["installer"]["uv"], self.scratch / "uv"
         if not folder.exists():
-            exact = [f"uv=={pinned['version']} --hash=sha256:{pinned['sha256']}"]
+            exact = [f"uv=={tool['version']} --hash=sha256:{tool['sha256']}"]
             options = ("--no-deps", "--require-hashes", f"--target={folder}")
             code, words = self.pip("install", exact, *options, bound=False, built=True)
             told = f"the installer cannot be had{self.change('', 'installer.uv')}, or leave it out: pip installs then"
             refuse([f"{told}\n    {words}"] * (code > 0))
-        return folder / "bin" / "uv"
+        return Uv(folder / "bin" / "uv", self.environment, self.scratch)
 
     def conflicts(self, lines: list[Ask]) -> list[str]:
         """Plan once more without constraints, and list who asks for what they exclude."""

@@ -138,9 +138,11 @@ def test_uv_leaves_nothing_else_behind(step: Callable[[str], Step]) -> None:
     assert not list(made.image.site.parents[2].rglob("uv"))
 
 
-def test_a_sealed_module_under_another_name_is_refused_however_it_is_installed(step: Callable[[str], Step]) -> None:
-    told = step("uv").refusal("helper\nfast-triton\n", policy=WITH_UV)
+def test_a_sealed_module_is_found_before_uv_installs_anything(step: Callable[[str], Step]) -> None:
+    made = step("uv")
+    told = made.refusal("helper\nfast-triton\n", policy=WITH_UV)
     assert "fast-triton 1.0 brings files of the sealed triton under another name" in told
+    assert made.image.version("helper") is None
 
 
 def test_other_bytes_than_the_judged_ones_are_not_installed(step: Callable[[str], Step]) -> None:
@@ -152,7 +154,7 @@ def test_other_bytes_than_the_judged_ones_are_not_installed(step: Callable[[str]
         "found.install_exactly([judge.Item('helper', '1.5', '', '0' * 64, [])])"
     )
     done = made.image.start("-c", code, str(made.image.root), PYTHONPATH=str(wheels.INSIDE))
-    assert "uv did not install the judged plan" in done.stderr
+    assert "uv did not fetch the judged plan" in done.stderr
     assert "Hash mismatch" in done.stderr
     assert made.image.version("helper") is None
 
