@@ -223,7 +223,8 @@ def test_a_vllm_of_another_version_than_its_tag_is_found(engine: Engine, order: 
 
 
 def test_a_vllm_compiled_for_another_target_is_found(engine: Engine, order: Make) -> None:
-    change = replace("sources/vllm/setup.py", 'os.environ["PYTORCH_ROCM_ARCH"]', '"gfx90a"')
+    other = 'import os\nos.environ["PYTORCH_ROCM_ARCH"] = "gfx90a"\n'
+    change = replace("sources/vllm/setup.py", "from pathlib import Path\n", f"{other}from pathlib import Path\n")
     error = failure(engine, order(change))
     assert error.step == "VERIFY"
     assert "wanted gfx942, found gfx90a" in str(error)
