@@ -40,7 +40,10 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         if request.config.getoption("--need-engine"):
             pytest.fail(str(error))
         pytest.skip(str(error))
-    yield engine
+    with pytest.MonkeyPatch.context() as environment:
+        if "://" in engine.address:  # a copy of the project has no private engine of its own to find
+            environment.setenv("DOCKER_HOST", engine.address)
+        yield engine
     engine.remove_leftovers()
     engine.close()
 
