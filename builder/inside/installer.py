@@ -1,11 +1,15 @@
 """Install wheels with uv, by hash, where nothing is left to resolve: seconds of what takes pip a minute."""
 
+import compileall
 import csv
 import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import warnings
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,36 +44,53 @@ class Uv(NamedTuple):
     pip: Mapping[str, str]
     scratch: Path
 
-    def run(self, lines: list[str], *options: str) -> tuple[int, str]:
-        """Install lines of name, version and hash: the exit code, and the last words."""
+    def call(self, *arguments: str) -> tuple[int, str]:
+        """Run uv where nothing can be read by accident: its exit code and all that it says."""
+        away = (f"--cache-dir={self.scratch / 'uv-cache'}",) if self.pip.get("PIP_NO_CACHE_DIR") else ()
+        command = [str(self.program), *arguments, "--no-config", "--color=never", *away]
+        done = subprocess.run(command, cwd="/", env=environment(self.pip), text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+
+    def put(self, lines: list[str], *options: str) -> tuple[int, str]:
+        """Install lines of name, version and hash: the exit code, and the last words.
+
+        By hard links where the cache is on the same file system, else uv copies by itself. Symbolic links would be
+        slower than copies: the path of a cache is too long for an inode.
+        """
         listing = self.scratch / "uv.txt"
         listing.write_text("\n".join(lines), encoding="utf-8")
-        if self.pip.get("PIP_NO_CACHE_DIR"):
-            options += (f"--cache-dir={self.scratch / 'uv-cache'}",)
-        command = [str(self.program), "pip", "install", f"--python={sys.executable}", "--no-config", "--no-deps",
-                   "--no-build", "--require-hashes", "--no-progress", "--color=never", f"--requirement={listing}"]
-        done = subprocess.run([*command, *options], cwd="/", env=environment(self.pip), text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        return done.returncode, "\n    ".join(done.stdout.splitlines()[-TAIL:])
+        code, said = self.call("pip", "install", f"--python={sys.executable}", "--no-deps", "--no-build",
+                               "--require-hashes", "--no-progress", "--link-mode=hardlink",
+                               f"--requirement={listing}", *options)
+        return code, "\n    ".join(said.splitlines()[-TAIL:])
 
     def look(self, lines: list[str]) -> tuple[dict[str, list[str]], str]:
-        """Unpack the wheels aside, as links: the files that each would install, and why there are none."""
-        aside = self.scratch / "look"
-        code, words = self.run(lines, f"--target={aside}", "--link-mode=symlink")
-        infos = [] if code else aside.glob("*.dist-info")
-        return {str(canonicalize_name(info.stem.rpartition("-")[0])): recorded(info) for info in infos}, words * code
+        """Unpack the wheels beside the cache: the files that each would install, and why there are none."""
+        cache = Path(self.call("cache", "dir")[1].strip())
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="look-") as aside:
+            code, words = self.put(lines, f"--target={aside}")
+            infos = [] if code else Path(aside).glob("*.dist-info")
+            found = {str(canonicalize_name(info.stem.rpartition("-")[0])): recorded(info) for info in infos}
+        return found, words * code
 
     def install(self, lines: list[str], files: list[str]) -> str:
         """Install the wheels that were looked at and compile their modules: why it went wrong, if it did."""
-        code, words = self.run(lines, "--link-mode=copy")  # its cache is another file system
+        code, words = self.put(lines)
         site = sysconfig.get_path("purelib")
         # Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
         modules = [os.path.normpath(f"{site}/{file}") for file in files if file.endswith(".py")]
-        listing = self.scratch / "modules.txt"
-        listing.write_text("\n".join(modules), encoding="utf-8")
         if not code:
-            subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j0", "-i", str(listing)], check=False)
+            with ProcessPoolExecutor() as pool:
+                list(pool.map(compiled, modules, chunksize=16))
         return words * code
+
+
+def compiled(module: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of modules that are not ours
+        return bool(compileall.compile_file(module, quiet=2))
 
 
 def recorded(info: Path) -> list[str]:

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,6 +75,20 @@ def refuse(faults: list[str]) -> None:
 
 def name_of(requirement: Requirement) -> str:
     return str(canonicalize_name(requirement.name))
+
+
+read_requirement = cache(Requirement)  # the same few lines return all over a plan, and reading one is slow
+
+
+def requirements(dist: metadata.Distribution) -> list[Requirement]:
+    found = []
+    for text in dist.requires or []:
+        try:
+            found.append(read_requirement(text))
+        except InvalidRequirement as error:  # noqa: PERF203 - the line has to be named
+            told = f"{dist.metadata['Name']} {dist.version} is installed, and asks for what nobody can read: {text!r}"
+            raise Fault(told) from error
+    return found
 
 
 def parse(line: str) -> Requirement | None:
@@ -189,7 +204,7 @@ def read_item(about: dict[str, Any], source: dict[str, Any], direct: bool) -> It
     if kind == "archive_info" and not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError(f"no sha256 for {about['name']}")
     bare = url._replace(netloc=url.netloc.rpartition("@")[2], fragment="").geturl()
-    needs = [Requirement(text) for text in about.get("requires_dist", [])]
+    needs = [read_requirement(text) for text in about.get("requires_dist", [])]
     name = str(canonicalize_name(about["name"]))
     return Item(name, about["version"], bare, sha256, needs, address)
 
@@ -205,7 +220,7 @@ def asks(lines: list[Ask], plan: list[Item]) -> list[Ask]:
             continue
         seen.add((name, *sorted(need.extras)))
         dist = installed(name)
-        there = (dist.version, [*map(Requirement, dist.requires or [])]) if dist else ("", [])
+        there = (dist.version, requirements(dist)) if dist else ("", [])
         version, children = planned.get(name, there)
         children = [child for child in children if applies(child, need.extras)]
         queue += [(child, f"{name} {version} asks for {child}, {chain}") for child in children]
@@ -365,7 +380,7 @@ class Judge:
         for name, rule in self.overrides.items():
             if not (dist := installed(name)) or f"=={dist.version}" != rule["version"]:
                 continue
-            needs = [need for need in map(Requirement, dist.requires or []) if applies(need, set())]
+            needs = [need for need in requirements(dist) if applies(need, set())]
             lacking = {name_of(need): str(need) for need in needs if not satisfied(need)}
             waived = {str(canonicalize_name(other)): place for other, place in rule["waived"].items()}
             title, key = f"{name} {dist.version}, an override,", f"pip_check.{name}"

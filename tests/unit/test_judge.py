@@ -337,6 +337,14 @@ def test_a_conflict_with_a_constraint_names_both_sides(step: Step, line: str, sa
     assert f"{WHERE} or constraints." in told
 
 
+@several_pips
+def test_an_installed_distribution_whose_requirements_nobody_can_read_is_named(step: Step) -> None:
+    Wheel("ancient", "0.9", ("torch >> dev",)).unpack(step.image.site)
+    said = step.refusal("ancient\nclean\n")
+    assert "judge: VLLM: ancient 0.9 is installed, and asks for what nobody can read: " in said
+    assert "torch >> dev" in said
+
+
 def test_a_constraint_chooses_the_version(step: Step) -> None:
     assert step.install("numpy\npyarrow\n") == {"numpy": "1.26.4", "pyarrow": "25.0"}
 
