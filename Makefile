@@ -135,18 +135,41 @@ engine-table: $(VENV)/development engine ## make every engine failure happen, an
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py \
 		tests/engine/test_push.py
 
-$(VENV)/runtime: pyproject.toml
+.PHONY: lock
+lock: $(VENV)/runtime ## pin with hashes what the tool, its tests and its lints are made of (ARGS=--upgrade)
+	@sed --quiet 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) pyproject.toml - --python-version 3.10 \
+		--output-file requirements/runtime.txt
+	@set -e; for group in development workflows audit; do $(LOCK) --group $$group --python-version 3.11 \
+		--constraint requirements/runtime.txt --output-file requirements/$$group.txt; done
+
+.PHONY: audit
+audit: $(VENV)/audit ## are there known holes in what is locked? (asks PyPI; what it cannot tell of is a failure)
+	@set -e; for set in requirements/*.txt; do $(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes \
+		--requirement $$set; done
+
+LOCK := $(VENV)/bin/uv pip compile --no-config --quiet --universal --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(ARGS)
+INSTALL := $(VENV)/bin/python -m pip install --quiet --require-hashes --requirement
+
+$(VENV)/runtime: pyproject.toml requirements/runtime.txt
 	@$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --editable .
+	@$(INSTALL) requirements/runtime.txt
+	@$(VENV)/bin/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/development: $(VENV)/runtime
-	@$(VENV)/bin/python -m pip install --quiet --editable '.[development]'
+$(VENV)/development: $(VENV)/runtime requirements/development.txt
+	@$(INSTALL) requirements/development.txt
 	@touch $@
 
 # actionlint's package gets the program from GitHub, which not every machine reaches: it is tried once.
-$(VENV)/workflows: $(VENV)/development
-	@$(VENV)/bin/python -m pip install --quiet --editable '.[workflows]' > $@ 2>&1 || echo "actionlint is not installed: $@" >&2
+$(VENV)/workflows: $(VENV)/development requirements/workflows.txt
+	@$(INSTALL) requirements/workflows.txt --no-build-isolation > $@ 2>&1 || echo "actionlint is not installed: $@" >&2
+
+# A folder of its own: it would bring another pip to those of the tests.
+$(VENV)/audit: $(VENV)/runtime requirements/audit.txt
+	@$(PYTHON) -m venv $@
+	@$@/bin/python -m pip install --quiet --require-hashes --requirement requirements/audit.txt
+	@touch $@
 
 ##@ Help
 
