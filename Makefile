@@ -130,6 +130,10 @@ golden: $(VENV)/development ## rewrite the golden files, then show what changed
 guard-table: $(VENV)/development ## run every trap with four pips, and write docs/guards.md
 	@PYTHONPATH=.:tests/guards:tests/unit $(VENV)/bin/python tests/guards/guard_table.py
 
+.PHONY: fuzz
+fuzz: $(VENV)/development ## give loader and trace decoder 100,000 hostile inputs, and write docs/hostile-input.md
+	@PYTHONPATH=.:tests/hostile:tests/unit $(VENV)/bin/python tests/hostile/fuzz.py
+
 .PHONY: engine-table
 engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py \

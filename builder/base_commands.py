@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from builder import facts as bases
 from builder import front, schema
 from builder import vocabulary as v
-from builder.errors import EngineError, MachineError, Problem, UsageError
+from builder.errors import EngineError, MachineError, Problem, UsageError, plain
 from builder.project import ROOT, alone, known_images, load, shown
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
         watch(Event("", f"reading {name} in a container of it"))
         found = reading.read(engine, name, digest, known.python.executable if known else None)
     for remark in found.remarks:
-        click.echo(f"remark: {remark}", err=True)
+        click.echo(plain(f"remark: {remark}"), err=True)
     wrong = list(reading.differences(known, found.facts)) if known else []
     old = path.read_text("utf-8") if known else ""
     merged = recording.merged(known, found.facts, [each.key for each in wrong])
     text = recording.text(base, merged, known, old)
     for line in recording.difference(str(path), old, text):
-        click.echo(line)
+        click.echo(plain(line))
     click.echo(f"{len(wrong)} facts were others than published", err=True)
     if text == old:
         click.echo(f"{path} is what the image says", err=True)

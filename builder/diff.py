@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from builder.errors import plain
+from builder.report import cell
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -45,7 +48,8 @@ class Diff:
         return json.dumps(asdict(self), indent=2)
 
     def table(self) -> str:
-        return "\n".join(["a = " + self.a, "b = " + self.b, *(line for each in self.sections for line in _lines(each))])
+        lines = ["a = " + self.a, "b = " + self.b, *(line for each in self.sections for line in _lines(each))]
+        return plain("\n".join(lines))
 
     def markdown(self) -> str:
         lines = [f"## {_cell(self.a)} and {_cell(self.b)}"]
@@ -104,4 +108,4 @@ def _lines(section: Section) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-    return f"`{escaped}`" if escaped and "`" not in escaped else escaped
+    return f"`{escaped}`" if escaped and "`" not in escaped else cell(text)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+# Manifests, logs, git and registries bring texts of strangers to the user's terminal.
+_STEERING = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+
+
+def plain(text: str) -> str:
+    """`text` without what steers a terminal, or has a character shown elsewhere than it stands."""
+    return _STEERING.sub("", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +44,7 @@ class Problem:
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         hint = f"\n    hint: {self.hint}" if self.hint else ""
-        return f"{place}error: {self.message}{hint}"
+        return plain(f"{place}error: {self.message}{hint}")
 
 
 class BuilderError(Exception):

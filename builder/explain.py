@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from builder import drift, project, proof
-from builder.errors import BuilderError
+from builder.errors import BuilderError, plain
 from builder.made import UNKNOWN, counted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Explanation:
         return json.dumps(asdict(self), indent=2)
 
     def text(self) -> str:
-        return "\n".join(self._lines())
+        return plain("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
         yield f"{self.tag}  {self.image_id}"

@@ -172,9 +172,11 @@ def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:
 
 
 def _tell(probed: Probed) -> None:
+    from builder.errors import plain  # noqa: PLC0415
+
     if probed.table:
-        click.echo(probed.table + "\n")
-    click.echo(click.wrap_text(probed.sentence, width=80) + "\n")
+        click.echo(plain(probed.table) + "\n")
+    click.echo(click.wrap_text(plain(probed.sentence), width=80) + "\n")
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 
 from builder import facts as bases
 from builder import front
-from builder.errors import DriftError, EngineError, PreflightError, Problem, UsageError
+from builder.errors import DriftError, EngineError, PreflightError, Problem, UsageError, plain
 from builder.project import ROOT, alone, known_images, load, shown
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
             hint = reason.hint if isinstance(reason, probes.Fault) else None
             raise PreflightError(Problem(str(reason), manifest.where("sources"), hint)) from reason
     for source, patch, verdict in found:
-        click.echo(f"{source.name}  {patch.path}  {verdict.kind}{f': {verdict.detail}' if verdict.detail else ''}")
+        detail = f": {verdict.detail}" if verdict.detail else ""
+        click.echo(plain(f"{source.name}  {patch.path}  {verdict.kind}{detail}"))
         if not verdict.good:
             where = manifest.where("sources", source.name, "patches")
             faults.append(Problem(f"{patch.path}: {verdict.kind}", where, REMEDIES[verdict.kind]))

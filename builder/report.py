@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from builder.errors import Problem, UsageError
+from builder.errors import Problem, UsageError, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,17 +112,17 @@ class Report:
 
     def markdown(self) -> str:
         """For a pull request or a job's summary; failures first, what passed folded away."""
-        lines = [f"**{_cell(self.headline)}**", ""]
+        lines = [f"**{cell(self.headline)}**", ""]
         lines += [f"`{self.tag or 'no tag'}` `{self.image_id}`", ""] if self.image_id else []
         open_ = [check for check in self._sorted() if check.outcome != PASSED]
         if open_:
             lines += ["| outcome | check | why |", "| --- | --- | --- |"]
             for check in open_:
                 hint = f"\nhint: {check.hint}" if check.outcome == FAILED and check.hint else ""
-                lines.append(f"| {check.outcome} | {_cell(check.name)} | {_cell(check.detail + hint)} |")
+                lines.append(f"| {check.outcome} | {cell(check.name)} | {cell(check.detail + hint)} |")
             lines.append("")
         passed = [
-            "<br>".join([f"- {_cell(check.name)}", *map(_cell, check.notes)])
+            "<br>".join([f"- {cell(check.name)}", *map(cell, check.notes)])
             for check in self.checks
             if check.outcome == PASSED
         ]
@@ -131,7 +131,7 @@ class Report:
 
     def table(self) -> str:
         """The checks as aligned text, failures first; the first line counts all three outcomes."""
-        return "\n".join([self.headline, "", *self._rows()])
+        return plain("\n".join([self.headline, "", *self._rows()]))
 
     def as_file(self, path: Path) -> str:
         """In the format of a file's ending.
@@ -206,10 +206,10 @@ def _printable(text: str) -> str:
     return re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """As one cell of a table, where nothing in it is Markdown."""
-    plain = re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", text.strip())
-    return "<br>".join(plain.splitlines())
+    escaped = re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", plain(text).strip())
+    return "<br>".join(escaped.splitlines())
 
 
 def write_atomically(path: Path, text: str) -> None:

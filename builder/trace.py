@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from builder.errors import plain
+
 LAST_LINES = 40  # of a step's log, shown when it fails
 CLIPPED = "[output clipped, log limit"  # BuildKit's words, in the log itself
 _PACKAGE = "vime_images.buildkit"
@@ -39,8 +41,6 @@ _STEP = re.compile(
     r"^\[(?:\S+ +)* *(?P<number>\d+)/(?P<total>\d+)\] (?P<instruction>(?:RUN|COPY|ADD|WORKDIR)\b.*)$", re.DOTALL
 )
 _CACHE = re.compile(r"^importing cache manifest from (\S+)")
-# What a build writes must not steer the terminal of whoever watches it.
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DELIMITER = re.compile(r"<<-?['\"]?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -101,6 +101,10 @@ class Event:
     total: int = 0
     current: int = 0  # bytes that are done of a layer, and that it has; 0 where nobody knows
     size: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", plain(self.step))  # frozen; engines and registries pass on what others wrote
+        object.__setattr__(self, "text", plain(self.text))
 
     def __str__(self) -> str:
         return f"{self.step}: {self.text}" if self.step else self.text
@@ -191,7 +195,7 @@ class Trace:
 
 
 def _lines(log: bytes) -> list[str]:
-    return [_CONTROL.sub("", line) for line in log.decode("utf-8", "replace").splitlines()]
+    return [plain(line) for line in log.decode("utf-8", "replace").splitlines()]
 
 
 def _told(step: Step, lines: list[str]) -> list[Event]:
