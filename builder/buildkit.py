@@ -71,7 +71,9 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     parameters = {
         "version": "2",  # BuildKit
         "buildid": build_id,
-        "buildargs": json.dumps({**arguments, **({"BUILDKIT_INLINE_CACHE": "1"} if cache_from else {})}),
+        "buildargs": json.dumps(
+            {**engine.proxies, **arguments, **({"BUILDKIT_INLINE_CACHE": "1"} if cache_from else {})}
+        ),
         "networkmode": network,
         "nocache": "1" if no_cache else "0",
         "rm": "1",

@@ -16,6 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import docker
 import docker.errors
 import docker.types
+import docker.utils.config
+import docker.utils.proxy
 import requests.exceptions
 
 from builder.connection import A_PRIVATE_ONE, answering, connect
@@ -63,6 +65,13 @@ class Engine:
     def is_local(self) -> bool:
         """Whether it is reached by a socket of this machine."""
         return self.api.base_url.startswith("http+docker://localhost")
+
+    @property
+    def proxies(self) -> dict[str, str]:
+        """How a step reaches other hosts, as this user's docker has it; of such arguments BuildKit keeps no trace."""
+        listed = docker.utils.config.load_general_config().get("proxies") or {}
+        chosen = listed.get(self.address) or listed.get("default") or {}
+        return dict(docker.utils.proxy.ProxyConfig.from_dict(chosen).get_environment())
 
     def close(self) -> None:
         self._client.close()
@@ -218,6 +227,7 @@ class Engine:
                     host_config=config,
                     labels=self.labels_of_ours,
                     name=name,
+                    use_config_proxy=network,  # what has no network wants no proxy, nor its password
                     volumes=folders,
                 )
                 for folder in folders:

@@ -17,8 +17,13 @@ _STEERING = re.compile(
 
 
 def plain(text: str) -> str:
-    """`text` without what steers a terminal, or has a character shown elsewhere than it stands."""
-    return _STEERING.sub("", text)
+    """`text` without what steers a terminal, has a character shown elsewhere than it stands, or is a password."""
+    return without_logins(_STEERING.sub("", text))
+
+
+def without_logins(text: str) -> str:
+    """`text` with no name and no password in the addresses that it holds."""
+    return re.sub(r"://[^/\s@]*(?:@[^/\s@]*)*@", "://", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.errors import Problem, UsageError
+from builder.errors import Problem, UsageError, without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,7 +162,7 @@ def _asked(arguments: list[str], address: str, time_limit_s: float) -> str:
             raise GitError("unreachable", f"no answer within {time_limit_s:g} s", address) from None
         if done.returncode == 0:
             return done.stdout
-        said = done.stderr.strip()
+        said = without_logins(done.stderr.strip())  # people's own settings may put one into the address
         why: Why = next((why for why, pattern in _SAID if re.search(pattern, said, re.IGNORECASE)), "failed")
         if why != "unreachable" or attempt == ATTEMPTS:
             raise GitError(why, said, address)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder import buildkit, rootfs, stock, upstreams, wheelhouse
 from builder.entries import wheel_argument
+from builder.errors import Problem, StandInError, without_logins
 from builder.rootfs import read, run
 from builder.trace import Event
 from builder.upstreams import PLACE
@@ -98,6 +99,10 @@ def _pip_configuration(index: str) -> dict[str, str]:
     for line in sorted(listed.splitlines(), reverse=True):  # the environment's, which win, come last
         name, _, text = line.partition("=")
         found[name.rpartition(".")[2]] = ast.literal_eval(text)
+    if any(without_logins(found.get(name, "")) != found.get(name, "") for name in ("index-url", "proxy")):
+        message = "this machine's pip has a password in the address of its index or proxy"
+        hint = "it would stand in a layer: rehearse on the stand-in index, or name an address that needs none"
+        raise StandInError(Problem(message, hint=hint))
     lines = [f"{name} = {found[name]}\n" for name in ("index-url", "proxy", "timeout", "trusted-host") if name in found]
     if "cert" not in found:
         return {"pip.conf": "".join(["[global]\n", *lines])}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from builder.errors import without_logins
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -80,7 +82,7 @@ def answer(asking: Asking, lines: Sequence[str], constraints: Sequence[str], *op
     if done.returncode == 0:
         rows = [line.partition("==") for line in plan.read_text(encoding="utf-8").split()]
         return Answer(versions={name: version for name, _, version in rows}, requires=_edges(done.stderr))
-    said = re.sub(r"://[^/\s]*@", "://", done.stderr)
+    said = without_logins(done.stderr)
     reasons = re.sub(r"\s+", " ", said.partition("No solution found when resolving dependencies")[2])
     if not reasons or re.search(UNASKED, reasons):
         own = [line.strip() for line in said.splitlines() if not re.match(r"(?:DEBUG|TRACE|INFO|WARN) ", line)]

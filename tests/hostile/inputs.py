@@ -178,5 +178,4 @@ def outcomes(kind: str, numbers: range, scratch: Path) -> Iterator[tuple[int, st
         try:
             yield number, KINDS[kind](Random(f"{kind} {number}"), scratch)  # noqa: S311 (no secret)
         except Exception as error:  # noqa: PERF203 (each input is one to itself)
-            error.add_note(f"input {number} of {kind!r}")
-            raise
+            raise AssertionError(f"input {number} of {kind!r}") from error
