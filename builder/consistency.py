@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -37,7 +38,11 @@ _BY_NAME = (
     *("source_builds", "build_tools", "removed", "pip_check", "prebuilt"),
 )
 
-
+# Bash expands or runs these, the loader and Python load what they name; git, pip and uv read options from theirs.
+_RUN = re.compile(
+    r"BASH_ENV|BASH_FUNC_.*|BASHOPTS|ENV|IFS|PROMPT_COMMAND|PS4|SHELLOPTS|LD_AUDIT|LD_PRELOAD|PYTHONHOME|PYTHONSTARTUP"
+    r"|(?:GIT|PIP|UV)_.*|[a-zA-Z]+_(?:proxy|PROXY)"
+)
 _OF_FETCHED = {"build_env", "imports_from", "patches", "requirements", "submodules", "tests", "unused"}
 
 
@@ -105,6 +110,14 @@ def _variables(document: Document) -> Iterator[Problem]:
         if value_at(document, ("env", name, "value")) == "native":
             message = f"{name} is `native`, which is the GPU of whoever builds the image"
             yield Problem(message, document.where("env", name, "value"), "name the GPU targets")
+    builds = [("sources", name, "build_env") for name in _named(document, "sources")]
+    for path in [("env",), *builds]:
+        for name in _named(document, *path):
+            if _RUN.fullmatch(name):
+                message = f"{name} makes its value a command, or an option of another program"
+                yield Problem(
+                    message, document.where(*path, name), "delete it: what runs in the image, its sources say"
+                )
 
 
 def _gpu_targets(document: Document) -> Iterator[Problem]:

@@ -228,7 +228,7 @@ patch_path = _matching(
     "write it as folder/name.patch: no .. and no / before it",
 )
 file_glob = _matching(
-    rf"{_PATTERN}(?:/{_PATTERN})*", "pattern of files", "write it as folder/*.py: no .. and no / before it"
+    rf"(?![-]){_PATTERN}(?:/{_PATTERN})*", "pattern of files", "write it as folder/*.py: no .. and no / before it"
 )
 tool = _matching(r"[\w.+\[-]+", "name of a tool", "write it as one calls it: no path")
 shared_name = _matching(r"[a-z][a-z0-9-]*", "name of a shared part", "write it as vime: images/shared/vime.yaml")
