@@ -70,8 +70,9 @@ class Engine:
     def proxies(self) -> dict[str, str]:
         """How a step reaches other hosts, as this user's docker has it; of such arguments BuildKit keeps no trace."""
         listed = docker.utils.config.load_general_config().get("proxies") or {}
-        chosen = listed.get(self.address) or listed.get("default") or {}
-        return dict(docker.utils.proxy.ProxyConfig.from_dict(chosen).get_environment())
+        chosen: Any = listed.get(self.address) or listed.get("default") or {}
+        found: Any = docker.utils.proxy.ProxyConfig.from_dict(chosen).get_environment()
+        return dict(found)
 
     def close(self) -> None:
         self._client.close()

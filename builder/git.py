@@ -123,7 +123,7 @@ def _has(folder: Path, commit: str) -> bool:
 
 
 def check_out(folder: Path, commit: str, tree: Path, paths: Sequence[str] = (".",)) -> None:
-    """Write the files of a commit; the bare repository stays as it is.
+    """Write the files of a commit, but for links that lead out of it; the bare repository stays as it is.
 
     Raises:
         GitError: where a path is not in the commit.
@@ -134,6 +134,10 @@ def check_out(folder: Path, commit: str, tree: Path, paths: Sequence[str] = ("."
     done = _run([*command, "--", *paths], TIME_LIMIT_S, environment)
     if done.returncode:
         raise GitError("no commit", done.stderr.strip(), str(folder))
+    inside = tree.resolve()
+    for path in tree.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            path.unlink()  # a stranger's link would have a file of this machine read, and told
 
 
 def revision(where: Path, name: str) -> str:

@@ -96,7 +96,10 @@ def _without_comments(templates: Path) -> str:
 
 
 def _patch_text(manifest: Manifest, patch: Patch) -> str:
-    path, where = manifest.path.parent.parent / patch.path, Location(manifest.path, 1)
+    project, where = manifest.path.parent.parent, Location(manifest.path, 1)
+    path = project / patch.path
+    if not path.resolve().is_relative_to(project.resolve()):
+        raise RenderError(Problem(f"patch {patch.path} is a link that leads out of the project", where))
     try:
         content = path.read_bytes()
         text = content.decode("utf-8")

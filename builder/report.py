@@ -98,7 +98,7 @@ class Report:
             first = (detail.splitlines() or [""])[0]
             if check.outcome == FAILED:
                 case.result = [junitparser.Failure(first, check.kind)]
-                case.result[0].text = f"{detail}\nhint: {check.hint}"
+                case.result[0].text = f"{detail}\nhint: {_printable(check.hint)}"
             elif check.outcome == COULD_NOT_RUN:
                 case.result = [junitparser.Skipped(first, check.kind)]
                 case.result[0].text = detail

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from builder import build, dockerfile, preflight
 from builder.inside import judge
 from builder.probes import Fault, Trees, Untried
+from builder.report import cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def of(bump: Bump, root: Path, *, offline: bool = False) -> str:
         patched = [*_patches(bump, root, trees["before"], trees["after"])]
     lines = [f"## {before.name}: other pins", "", "| pin | before | after | |", "| --- | --- | --- | --- |"]
     lines += _pins(bump) or ["| none | | | |"]
-    lines += ["", *(f"**{problem.message}**\n" for problem in bump.problems), bump.report.markdown()]
+    lines += ["", *(f"**{cell(problem.message)}**\n" for problem in bump.problems), bump.report.markdown()]
     lines += ["### What the sources ask for", "", *(changed or ["* the same"]), ""]
     lines += ["### Patches", "", *(patched or ["* each as before"]), ""]
     lines += ["### What the next build runs again", "", *_again(bump, root)]
@@ -70,7 +71,7 @@ def _requirements(bump: Bump, before: Trees, after: Trees) -> Iterator[str]:
         try:
             was, now = _asked(before.of(old), files[0]), _asked(after.of(new), files[1])
         except (Untried, Fault) as reason:
-            yield f"* {new.name}: could not be compared: {reason}"
+            yield f"* {new.name}: could not be compared: {cell(str(reason))}"
             continue
         for name in sorted({*was, *now}):
             if was.get(name) != now.get(name):
@@ -99,7 +100,7 @@ def _patches(bump: Bump, root: Path, before: Trees, after: Trees) -> Iterator[st
             was = {patch.path: one for patch, one in _verdicts(bump.before, root, name, before)}
             now = {patch.path: one for patch, one in _verdicts(bump.manifest, root, name, after)}
         except (Untried, Fault) as reason:
-            yield f"* {name}: could not be compared: {reason}"
+            yield f"* {name}: could not be compared: {cell(str(reason))}"
             continue
         for path, verdict in now.items():
             if path not in was or was[path].kind != verdict.kind:

@@ -46,7 +46,7 @@ def traces(content: bytes) -> list[str]:
 def saved(engine: Engine, image: str) -> Iterator[bytes]:
     """All bytes of an image: its configuration, history and labels, and every layer; pieces overlap."""
     last = b""
-    for piece in engine.api.get_image(image):  # type: ignore[no-untyped-call]
+    for piece in engine.api.get_image(image):
         yield last + piece
         last = piece[-100:]
 

@@ -12,8 +12,9 @@ from inputs import BITS
 from manifests import ROOT, facts_of
 
 from builder import located_yaml, manifest
-from builder.document import KeyPath
 from builder.manifest import Manifest
+
+Spot = tuple[str | int | None, ...]
 
 PATH = ROOT / "tests/manifests/good/spelling.yaml"
 _REASON = {"reason": "why"}
@@ -52,11 +53,11 @@ values = st.one_of(
 )
 
 
-def spots(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
+def spots(value: object, path: Spot = ()) -> Iterator[Spot]:
     """The place of every text in a document; of a key, with None behind it."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield (*path, key, None)  # type: ignore[misc]
+            yield (*path, key, None)
             yield from spots(inner, (*path, key))
     elif isinstance(value, tuple):
         for index, inner in enumerate(value):
@@ -68,7 +69,7 @@ def spots(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
 SPOTS = list(spots(VALUE))
 
 
-def put(value: Any, path: KeyPath, text: str) -> Any:
+def put(value: Any, path: Spot, text: str) -> Any:
     """A document with another text at a place."""
     if not path:
         return text

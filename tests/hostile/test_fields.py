@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builder import dockerfile, entries, lists, manifest, render, schema
-from builder.document import KeyPath
 from builder.errors import BuilderError, ManifestError, RenderError
 from builder.manifest import Manifest
 
@@ -19,7 +18,7 @@ bounded = settings(max_examples=400, deadline=None, derandomize=True, suppress_h
 MARK = "mark-of-the-place"
 
 
-def line_of(spot: KeyPath) -> int:
+def line_of(spot: fields.Spot) -> int:
     lines = fields.written(fields.put(fields.VALUE, spot, MARK)).decode().split("\n")
     return next(number for number, line in enumerate(lines, 1) if MARK in line)
 
@@ -45,11 +44,11 @@ def test_no_field_of_a_model_is_left_out() -> None:
 
 @bounded
 @given(st.sampled_from(fields.SPOTS), fields.values)
-def test_a_text_in_a_field_is_refused_at_its_place_or_stays_what_it_is(spot: KeyPath, text: str) -> None:
+def test_a_text_in_a_field_is_refused_at_its_place_or_stays_what_it_is(spot: fields.Spot, text: str) -> None:
     assert kept_or_refused(spot, text)
 
 
-def kept_or_refused(spot: KeyPath, text: str) -> bool:
+def kept_or_refused(spot: fields.Spot, text: str) -> bool:
     try:
         written = fields.read(fields.put(fields.VALUE, spot, text))
         result = rendered(written)

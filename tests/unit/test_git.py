@@ -160,3 +160,12 @@ def test_many_at_once_share_a_cache(origin: Repository, tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
         trees = list(pool.map(lambda commit: fetched(tmp_path, commit), commits))
     assert [(tree / "a.txt").read_text() for tree in trees] == [f"{number}\n" for number in range(6)]
+
+
+def test_a_link_that_leads_out_of_a_tree_is_no_part_of_it(origin: Repository, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("machine example.org password canary\n")
+    (origin.folder / "requirements.txt").symlink_to(tmp_path / "secret")
+    (origin.folder / "inside.txt").symlink_to("a.txt")
+    commit = origin.commit({"b.txt": "two\n"})
+    tree = fetched(tmp_path, commit)
+    assert sorted(path.name for path in tree.iterdir()) == ["a.txt", "b.txt", "inside.txt"]

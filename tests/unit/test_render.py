@@ -327,6 +327,16 @@ def test_a_patch_that_is_not_there_is_named(tmp_path: Path) -> None:
         render.render(written, facts_of(written))
 
 
+def test_a_patch_that_is_a_link_to_a_file_of_this_machine_is_refused(tmp_path: Path) -> None:
+    written = project(tmp_path / "project", b"")
+    (tmp_path / "secret").write_text("+ secret\n")
+    patch = tmp_path / "project/images/patches/megatron/ipc.patch"
+    patch.unlink()
+    patch.symlink_to(tmp_path / "secret")
+    with pytest.raises(RenderError, match="leads out of the project"):
+        render.render(written, facts_of(written))
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_a_patch_with_a_digest_is_held_to_it(tmp_path: Path, *, right: bool) -> None:
     written = project(tmp_path, b"--- a\n+++ b\n")
