@@ -1,0 +1,155 @@
+"""Change the guards in a copy of the project, one change at a time, and see whether their tests notice; write how many."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from explained import EXPLAINED
+from mutants import Mutant, mutants
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guards.md"
+HEADING = "\n## A rule removed or inverted"
+LIMIT_S = 120  # one that hangs is noticed too
+# What has to hold: a program, and the tests that belong to it.
+GUARDED = {
+    "builder/rules.py": ("tests/unit/test_dockerfile.py", "tests/unit/test_render.py"),
+    "builder/consistency.py": ("tests/unit/test_manifest.py",),
+    "builder/dockerfile.py": ("tests/unit/test_dockerfile.py",),
+    "builder/toolchain.py": ("tests/unit/test_toolchain.py",),
+    "builder/claims.py": ("tests/unit/test_claims.py",),
+    "builder/inside/seal.py": ("tests/unit/test_seal.py",),
+    "builder/inside/check.py": ("tests/unit/test_check.py",),
+    "builder/inside/imports.py": ("tests/unit/test_imports.py",),
+    "builder/inside/probe.py": ("tests/unit/test_probe.py",),
+    "builder/inside/device.py": ("tests/unit/test_device.py",),
+    "builder/inside/source.py": ("tests/unit/test_source.py",),
+    "builder/inside/judge.py": ("tests/unit/test_judge.py",),
+    "builder/inside/installer.py": ("tests/guards/test_installer.py",),
+}
+HEAD = """
+## A rule removed or inverted
+
+Written by `make mutants` on {date}. In a copy of the project each condition of a guard is inverted, each operand of one
+left out, each line that refuses, records or returns removed, each entry of a table of rules removed, one at a time;
+then the unit tests of that program run. One that all of them pass has survived. The tests in containers, the traps and
+`docs/faults.md` were not asked: they would notice more. The tools for this were tried first: mutmut puts its own
+dispatcher into the program, which is embedded in Dockerfiles here and run by other interpreters; cosmic-ray starts
+pytest anew for each change, which takes longer than most of these tests.
+
+| program | changes | tried | noticed | explained | survived |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def copied(folder: Path) -> Path:
+    """The project's files as they are now, committed or not."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split("\0")  # fmt: skip
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / ".cache").symlink_to(ROOT / ".cache")
+    return folder
+
+
+def noticed(root: Path, tests: Sequence[str]) -> bool:
+    """Whether a test fails; in a process of its own that has pytest loaded already."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        os.chdir(root)
+        sys.path[:] = [str(root), *(path for path in sys.path if not path.startswith(str(ROOT / "tests")))]
+        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not engine", *tests])))
+    ends = time.monotonic() + LIMIT_S
+    while time.monotonic() < ends:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status) != 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def survivors(root: Path, program: str, chosen: Sequence[Mutant], until: float) -> tuple[int, list[Mutant]]:
+    """How many were tried, and those that no test noticed."""
+    path, tests = root / program, GUARDED[program]
+    kept = path.read_text(encoding="utf-8")
+    if noticed(root, tests):
+        sys.exit(f"{program}: its tests fail as it is")
+    tried, found = 0, list[Mutant]()
+    for mutant in chosen:
+        if time.monotonic() > until:
+            break
+        ast.parse(mutant.text)  # what is no program would be noticed by everybody
+        path.write_text(mutant.text, encoding="utf-8")
+        tried += 1
+        if not noticed(root, tests):
+            found.append(mutant)
+            say(f"survived: {program}:{mutant.line}: {mutant.name}")
+    path.write_text(kept, encoding="utf-8")
+    return tried, found
+
+
+def written(rows: Sequence[str], explained: Sequence[str], left: Sequence[str]) -> None:
+    """The section at the end of the page on guards."""
+    page = PAGE.read_text(encoding="utf-8").partition(HEADING)[0]
+    page += HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime())) + "".join(rows)
+    page += "\nThose that survive and change nothing that matters:\n\n" * bool(explained) + "".join(explained)
+    page += "\nThose that survive and that nobody has looked into:\n\n" * bool(left) + "".join(left)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", nargs="*", help=f"of {', '.join(GUARDED)}")
+    parser.add_argument("--minutes", type=float, default=30.0, help="for each program; then the rest is left untried")
+    parser.add_argument("--write", action="store_true", help="the section of docs/guards.md")
+    given = parser.parse_args()
+    sys.dont_write_bytecode = True  # a program that changes twice in a second
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    rows, explained, left = [], list[str](), list[str]()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        root = copied(Path(folder))
+        for program in given.programs or GUARDED:
+            every = mutants((root / program).read_text(encoding="utf-8"))
+            chosen = random.Random(0).sample(every, len(every))  # noqa: S311 (the same order each time)
+            tried, found = survivors(root, program, chosen, time.monotonic() + given.minutes * 60)
+            why = {mutant.name: EXPLAINED.get((program, mutant.name)) for mutant in found}
+            known = sum(map(bool, why.values()))
+            counts = (len(every), tried, tried - len(found), known, len(found) - known)
+            rows.append(f"| `{program}` | {' | '.join(map(str, counts))} |\n")
+            say(rows[-1].strip())
+            for mutant in sorted(found, key=lambda each: each.line):
+                line = f"* `{program}`, {mutant.name}"
+                explained += [f"{line}: {why[mutant.name]}.\n"] if why[mutant.name] else []
+                left += [] if why[mutant.name] else [f"{line}\n"]
+    if given.write:
+        written(rows, explained, left)
+
+
+if __name__ == "__main__":
+    main()
