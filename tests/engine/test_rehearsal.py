@@ -248,7 +248,7 @@ def test_a_program_of_torch_that_may_not_be_executed_stops_the_build_before_its_
     error = failure(engine, ordered)
     seconds = time.monotonic() - started
     assert error.step == "LINKS"
-    said = f"{SITE}/torch/bin/torch_shm_manager may not be executed: name it in `executables`"
+    said = f"{SITE}/torch/bin/torch_shm_manager may not be executed: name it in executables"
     assert said in str(error)
     caught("a base whose torch_shm_manager may not be executed", Row("-", "rehearse", "LINKS", said, seconds))
 

@@ -21,7 +21,7 @@ earlier one was run and had nothing to say; the name of the rule or check, and t
 message is its first line; places in a file are left out. The seconds are this run's, on a machine that did other
 things too.
 
-{counts}. The names:
+How many each stage caught: {counts}. The names:
 
 * **check** refuses the manifest, the base's facts or a stale file; **render** refuses the text that a template makes
   (`check` renders too, so both come in the same second). **preflight** asks the repositories and an index.
@@ -119,8 +119,8 @@ def read() -> dict[str, Row]:
 def page(rows: Mapping[str, Row]) -> str:
     """The whole file."""
     count = Counter(row.stage for row in rows.values())
-    counts = ", ".join(f"{count[stage]} are caught by {stage}" for stage in STAGES if count[stage])
-    head = HEAD.format(date=dt.datetime.now(dt.timezone.utc).date(), count=len(rows), counts=counts.capitalize())
+    counts = ", ".join(f"{stage} {count[stage]}" for stage in STAGES if count[stage])
+    head = HEAD.format(date=dt.datetime.now(dt.timezone.utc).date(), count=len(rows), counts=counts)
     order = sorted(rows.items(), key=lambda item: (STAGES.index(item[1].stage), item[0].lower()))
     lines = [
         f"| {row.case} | {title} | {row.stage}{f': {row.by}' if row.by else ''} | {row.said} | {row.seconds:.2f} |\n"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from mutants import Mutant, mutants
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guards.md"
 HEADING = "\n## A rule removed or inverted"
+UNEXPLAINED = "nobody has looked into it"
 LIMIT_S = 120  # one that hangs is noticed too
 # What has to hold: a program, and the tests that belong to it.
 GUARDED = {
@@ -49,7 +50,7 @@ then the unit tests of that program run. One that all of them pass has survived.
 dispatcher into the program, which is embedded in Dockerfiles here and run by other interpreters; cosmic-ray starts
 pytest anew for each change, which takes longer than most of these tests.
 
-| program | changes | tried | noticed | explained | survived |
+| program | changes | tried | noticed | survived, explained | survived, not looked into |
 | --- | --- | --- | --- | --- | --- |
 """
 
@@ -114,13 +115,20 @@ def survivors(root: Path, program: str, chosen: Sequence[Mutant], until: float) 
     return tried, found
 
 
-def written(rows: Sequence[str], explained: Sequence[str], left: Sequence[str]) -> None:
-    """The section at the end of the page on guards."""
-    page = PAGE.read_text(encoding="utf-8").partition(HEADING)[0]
-    page += HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime())) + "".join(rows)
-    page += "\nThose that survive and change nothing that matters:\n\n" * bool(explained) + "".join(explained)
-    page += "\nThose that survive and that nobody has looked into:\n\n" * bool(left) + "".join(left)
-    PAGE.write_text(page, encoding="utf-8")
+def written(rows: Mapping[str, str], lists: Mapping[str, Sequence[str]]) -> None:
+    """The section at the end of the page on guards; a program that was not asked for keeps what was found of it."""
+    page, _, old = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    kept: dict[str, list[str]] = {program: [] for program in GUARDED}
+    for line in old.splitlines(keepends=True):
+        program = line.split("`")[1] if line.startswith(("| `", "* `")) else ""
+        if program in kept and program not in rows:
+            kept[program].append(line)
+    table, survived = list[str](), list[str]()
+    for program, lines in kept.items():
+        table += [rows[program]] if program in rows else lines[:1]
+        survived += lists[program] if program in rows else lines[1:]
+    page += HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime())) + "".join(table)
+    PAGE.write_text(page + "\nThose that survived:\n\n" + "".join(survived), encoding="utf-8")
 
 
 def main() -> None:
@@ -131,24 +139,23 @@ def main() -> None:
     given = parser.parse_args()
     sys.dont_write_bytecode = True  # a program that changes twice in a second
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    rows, explained, left = [], list[str](), list[str]()
+    rows, lists = dict[str, str](), dict[str, list[str]]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         root = copied(Path(folder))
         for program in given.programs or GUARDED:
             every = mutants((root / program).read_text(encoding="utf-8"))
             chosen = random.Random(0).sample(every, len(every))  # noqa: S311 (the same order each time)
             tried, found = survivors(root, program, chosen, time.monotonic() + given.minutes * 60)
-            why = {mutant.name: EXPLAINED.get((program, mutant.name)) for mutant in found}
+            why = {
+                mutant: EXPLAINED.get((program, mutant.name)) for mutant in sorted(found, key=lambda each: each.line)
+            }
             known = sum(map(bool, why.values()))
             counts = (len(every), tried, tried - len(found), known, len(found) - known)
-            rows.append(f"| `{program}` | {' | '.join(map(str, counts))} |\n")
-            say(rows[-1].strip())
-            for mutant in sorted(found, key=lambda each: each.line):
-                line = f"* `{program}`, {mutant.name}"
-                explained += [f"{line}: {why[mutant.name]}.\n"] if why[mutant.name] else []
-                left += [] if why[mutant.name] else [f"{line}\n"]
-    if given.write:
-        written(rows, explained, left)
+            rows[program] = f"| `{program}` | {' | '.join(map(str, counts))} |\n"
+            lists[program] = [f"* `{program}`, {each.name}: {reason or UNEXPLAINED}\n" for each, reason in why.items()]
+            say(rows[program].strip())
+            if given.write:
+                written(rows, lists)
 
 
 if __name__ == "__main__":
