@@ -62,6 +62,7 @@ def test_a_module_that_the_tree_does_not_have_is_named(trees: Path, old: str, ne
 def test_a_module_may_stand_in_a_folder_for_sources(trees: Path, root: str) -> None:
     (trees / "torch_memory_saver" / root).mkdir()
     (trees / "torch_memory_saver/torch_memory_saver").rename(trees / f"torch_memory_saver/{root}/torch_memory_saver")
+    (trees / "torch_memory_saver/setup.py").unlink()
     assert told(trees, "torch_memory_saver")
 
 
@@ -73,6 +74,15 @@ def test_a_module_may_be_one_file(trees: Path) -> None:
     )
     (trees / "torch_memory_saver/single.py").touch()
     assert told(trees, "torch_memory_saver", changed(REAL, ("modules: [torch_memory_saver]", "modules: [single]")))
+
+
+def test_a_compiled_module_may_stand_in_a_build_file_alone(trees: Path) -> None:
+    written = changed(REAL, ("modules: [torch_memory_saver]", "modules: [single]"))
+    setup = trees / "torch_memory_saver/setup.py"
+    setup.write_text(f"# singles, or a single\n{setup.read_text()}")
+    assert "no module single" in fault(trees, "torch_memory_saver", written)[0]
+    setup.write_text(f"NAMES = ['single']\n{setup.read_text()}")
+    assert told(trees, "torch_memory_saver", written)
 
 
 def test_a_word_in_a_file_too_large_to_be_a_source_is_no_module(trees: Path) -> None:
@@ -123,9 +133,16 @@ def test_a_variable_that_begins_with_a_source_s_name_is_read_there(trees: Path) 
     assert fault(trees, "vllm", written) == expected
     (trees / "vllm/other.py").write_text("VLLM_USE_NOTHING")  # of no package
     assert fault(trees, "vllm", written) == expected
+    assert len(fault(trees, "vllm", written)[0].splitlines()) == 1
     (trees / "vllm/vllm/deep").mkdir()
     (trees / "vllm/vllm/deep/envs.py").write_text("VLLM_USE_NOTHING")
     assert told(trees, "vllm", written)
+
+
+def test_of_a_package_that_is_not_there_no_more_is_said(trees: Path) -> None:
+    shutil.rmtree(trees / "vllm/vllm")
+    (trees / "vllm/setup.py").unlink()
+    assert fault(trees, "vllm")[0] == "no module vllm in the tree of this commit"
 
 
 def test_every_fault_of_a_tree_is_told_with_the_keys_to_change(trees: Path) -> None:
