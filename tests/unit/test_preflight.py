@@ -43,6 +43,7 @@ def test_pins_that_hold_pass_every_probe(world: World) -> None:
         "api_window",
         "build_tools",
         "device_code",
+        "claims",
         "plan",
     }
 
@@ -83,6 +84,8 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
         "megatron has every name that vime imports from it",
         PLAN.format("vime"),
         "vime finds the tools that it is built with",
+        "vime's tree has what the manifest says of it",
+        "vime's commit is what is pinned",
     }
     assert all("no commit" in fault.detail for fault in faults.values())
 
@@ -141,6 +144,7 @@ def test_what_is_unknown_could_not_be_proved(world: World) -> None:
     names = {
         "torch_memory_saver's commit is what is pinned",
         "torch_memory_saver finds the tools that it is built with",
+        "torch_memory_saver's tree has what the manifest says of it",
     }
     assert untried == dict.fromkeys(names, "sources.torch_memory_saver.commit is unknown")
 
