@@ -134,6 +134,18 @@ guard-table: $(VENV)/development ## run every trap with four pips, and write doc
 fuzz: $(VENV)/development ## give loader and trace decoder 100,000 hostile inputs, and write docs/hostile-input.md
 	@PYTHONPATH=.:tests/hostile:tests/unit $(VENV)/bin/python tests/hostile/fuzz.py
 
+WHOLE := tests/faults/test_faults.py::test_the_table_has_every_fault_and_no_other
+.PHONY: fault-table
+fault-table: $(VENV)/development engine ## plant every fault, and write docs/faults.md: which stage catches it, in what words
+	@rm -f docs/faults.md
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/faults tests/engine/test_rehearsal.py tests/engine/test_checks.py \
+		tests/engine/test_reading.py --deselect $(WHOLE)
+	@$(VENV)/bin/python -m pytest -q $(WHOLE)
+
+.PHONY: mutants
+mutants: $(VENV)/development ## change each rule of the guards, see whether its tests notice, and write that into docs/guards.md
+	@PYTHONPATH=.:tests/mutants $(VENV)/bin/python tests/mutants/run.py --write $(ARGS)
+
 .PHONY: engine-table
 engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py \

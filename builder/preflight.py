@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import git, patches, planning, toolchain
+from builder import claims, git, patches, planning, toolchain
+from builder.claims import ROOTS
 from builder.git import GitError
 from builder.inside import imports
 from builder.probes import Fault, Probe, Trees, Untried, answers, told
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from builder.entries import Patch, Source
     from builder.facts import Facts
     from builder.manifest import Manifest
-
-# Where a repository may keep its packages.
-ROOTS = (".", "src", "python")
 
 
 def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, more: Iterable[Probe] = ()) -> Report:
@@ -38,10 +36,11 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
     with tempfile.TemporaryDirectory(prefix="preflight-") as scratch:
         trees = Trees(manifest, root / ".cache", Path(scratch), offline)
         probes = [
-            *_references(manifest, offline=offline),
+            *_references(manifest, trees, offline=offline),
             *_patches(manifest, root, trees),
             *_windows(manifest, trees),
             *toolchain.probes(manifest, facts, trees),
+            *claims.probes(manifest, trees),
             *planning.probes(planning.Plans(manifest, facts, root / ".cache" / "uv", trees)),
             *more,
         ]
@@ -61,16 +60,16 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
 # References
 
 
-def _references(manifest: Manifest, *, offline: bool) -> Iterator[Probe]:
+def _references(manifest: Manifest, trees: Trees, *, offline: bool) -> Iterator[Probe]:
     for source in manifest.sources.values():
         yield Probe(
             f"{source.name}'s {source.tag or 'commit'} is what is pinned",
             "reference",
-            lambda source=source: _reference(source, offline=offline),  # type: ignore[misc]
+            lambda source=source: _reference(source, trees, offline=offline),  # type: ignore[misc]
         )
 
 
-def _reference(source: Source, *, offline: bool) -> tuple[str, tuple[str, ...]]:
+def _reference(source: Source, trees: Trees, *, offline: bool) -> tuple[str, tuple[str, ...]]:
     if offline:
         raise Untried("--offline asks no host")
     if source.commit == UNKNOWN:
@@ -81,6 +80,7 @@ def _reference(source: Source, *, offline: bool) -> tuple[str, tuple[str, ...]]:
         raise told(source, error) from error
     if source.tag is None:
         names = [name for name, commit in found.commits.items() if commit == source.commit]
+        trees.of(source)  # no reference has to lead to it: whether it is there, its fetch tells
         return f"{source.commit} {f'is {names[0]}' if names else 'is fetched by its own name'}", ()
     now = found.tag(source.tag)
     if now is None:

@@ -66,6 +66,7 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "requirement_folder": lists.requirement_folder,
         "patch_path": lambda source, patch: lists.patch_path(manifest, source, patch),
         "patch_text": lambda patch: _patch_text(manifest, patch),
+        "shm_manager": f"{facts.python.site_packages}/torch/bin/torch_shm_manager",
         "bin": str(Path(facts.python.executable).parent),
         "home": lists.HOME,
         "caches": lists.CACHES,
@@ -105,6 +106,8 @@ def _patch_text(manifest: Manifest, patch: Patch) -> str:
         text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RenderError(Problem(f"patch {patch.path} cannot be read: {error}", where)) from error
+    if b"\r" in content:  # no heredoc keeps it
+        raise RenderError(Problem(f"patch {patch.path} has lines that end in CR LF", where, "write it with LF alone"))
     found = hashlib.sha256(content).hexdigest()
     if patch.sha256 not in {None, found}:
         raise RenderError(Problem(f"patch {patch.path} has the SHA-256 {found}, not {patch.sha256}", where))

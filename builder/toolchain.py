@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
@@ -74,15 +74,25 @@ def _applies(need: Requirement, facts: Facts) -> bool:
     return need.marker is None or bool(need.marker.evaluate(markers(facts)))
 
 
-def _built_with(tree: Path) -> Iterator[Ask]:
+def table(tree: Path, name: str) -> dict[str, Any]:
+    """A table of a tree's pyproject.toml; empty where there is none.
+
+    Raises:
+        Untried: where it cannot be read.
+    """
     try:
-        written = tomllib.loads((tree / PROJECT).read_text(encoding="utf-8"))
-        lines = [str(line) for line in written.get("build-system", {}).get("requires", [])]
+        return dict(tomllib.loads((tree / PROJECT).read_text(encoding="utf-8")).get(name, {}))
     except FileNotFoundError:
-        return
-    except (ValueError, AttributeError, TypeError) as error:
+        return {}
+    except (ValueError, TypeError) as error:
         raise Untried(f"{PROJECT} cannot be read: {error}") from error
-    for line in lines:
+
+
+def _built_with(tree: Path) -> Iterator[Ask]:
+    lines = table(tree, "build-system").get("requires", [])
+    if not isinstance(lines, list):
+        raise Untried(f"{PROJECT} cannot be read: build-system.requires is no list")
+    for line in map(str, lines):
         if need := judge.parse(line):
             yield need, PROJECT
 

@@ -1,4 +1,4 @@
-"""What all tests share: a real engine where one is asked for, and golden files."""
+"""What all tests share: a real engine where one is asked for, golden files, and the table of faults."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from catches import Catches
 
 from builder.engine import Engine
 from builder.errors import EngineError
@@ -60,3 +61,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs: make golden, then read the diff"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def caught(request: pytest.FixtureRequest) -> Iterator[Catches]:
+    """Takes down which stage has caught a fault, or compares it with what docs/faults.md says."""
+    catches = Catches(update=request.config.getoption("--update-golden"))
+    yield catches
+    catches.write()

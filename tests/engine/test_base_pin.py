@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from manifests import write
+from origins import World
 from registries import free_port, registry
-from test_preflight import World, packages, world
+from test_preflight import packages, world
 
 from builder import buildkit, manifest
 from builder.engine import Engine

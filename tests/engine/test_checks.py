@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import junitparser
 import pytest
+from catches import Catches, Row
 
 from builder import build, buildkit, checklist, facts, lists, manifest, rehearsal, render, verify
 from builder.engine import Engine
@@ -69,6 +71,7 @@ class Broken:
     lines: tuple[str, ...]
     says: str
     along: tuple[str, ...] = ()
+    case: str = "-"  # its report in the field, where it has one
 
 
 def shell(*lines: str) -> tuple[str, ...]:
@@ -87,6 +90,7 @@ def distribution(name: str, record: str = "", needs: str = "") -> tuple[str, ...
 
 BROKEN = {
     "torch says that it was built for CUDA": Broken(
+        case="A01",
         kind="torch_rocm",
         check="torch is a ROCm build",
         lines=shell(f"sed -i 's/^hip = .*/hip = None/; s/^cuda = .*/cuda = \"13.0\"/' {SITE}/torch/version.py"),
@@ -104,6 +108,7 @@ BROKEN = {
         says="triton: not the bytes of its RECORD",
     ),
     "a second distribution brings triton": Broken(
+        case="A16",
         kind="owners",
         check="every sealed module has one owner",
         lines=shell(*distribution("rogue", "triton/__init__.py,,\\n")),
@@ -136,6 +141,7 @@ BROKEN = {
         says="files that are in no commit: megatron/extra.py",
     ),
     "another version of vLLM is installed": Broken(
+        case="G05",
         kind="version",
         check="vllm has the version of its tag",
         lines=shell(f"sed -i 's/^Version: .*/Version: 0.30.0/' {SITE}/vllm-*.dist-info/METADATA"),
@@ -143,6 +149,7 @@ BROKEN = {
         along=(SEAL,),  # the file is sealed
     ),
     "a module has code for another GPU": Broken(
+        case="F11",
         kind="device_code",
         check="vllm has device code for every GPU target",
         lines=shell(f"sed -i 's/gfx942/gfx90a/g' {SITE}/vllm/_moe_C_stable_libtorch.abi3.so"),
@@ -150,12 +157,14 @@ BROKEN = {
         along=(SEAL,),  # the file is sealed
     ),
     "a folder hides a part of the checkout": Broken(
+        case="B20",
         kind="import",
         check="vime_plugins imports",
         lines=shell(f"mkdir {SITE}/vime_plugins", f"touch {SITE}/vime_plugins/__init__.py"),
         says="site-packages/vime_plugins/__init__.py, not only from /opt/vime",
     ),
     "a compiled module that no package imports is torn": Broken(
+        case="B16",
         kind="loads",
         check="the compiled modules of torch-memory-saver load",
         lines=shell(f"truncate -s 100 {SITE}/torch_memory_saver_hook_mode_preload.abi3.so"),
@@ -163,6 +172,7 @@ BROKEN = {
         along=(SEAL, ONE_COPY),  # the file is sealed; a process of all modules needs this one too
     ),
     "vime takes a name that vLLM does not have": Broken(
+        case="G01",
         kind="api_window",
         check="vllm has every name that vime imports from it",
         lines=shell("echo 'from vllm.entrypoints.openai import FrontendArgs' >> /opt/vime/vime/rollout/memory.py"),
@@ -180,12 +190,14 @@ BROKEN = {
         along=("megatron is what its record says",),  # the file is in the checkout
     ),
     "a requirement is gone": Broken(
+        case="A25",
         kind="pip_check",
         check="pip check shows nothing new",
         lines=shell(f"rm -r {SITE}/xxhash-*.dist-info"),
         says="requires xxhash, which is not installed",
     ),
     "a compiled distribution does not import with this numpy": Broken(
+        case="B18",
         kind="numpy_users",
         check="whatever compiled needs numpy imports with the one installed",
         lines=shell(
@@ -196,6 +208,7 @@ BROKEN = {
         says="abi: ImportError: numpy.core.multiarray failed",
     ),
     "a second copy of the HIP runtime comes into the process": Broken(
+        case="F12",
         kind="one_copy",
         check=ONE_COPY,
         lines=shell(
@@ -207,12 +220,14 @@ BROKEN = {
         says="libamdhip64: /opt/other/libamdhip64.so.7, /usr/lib/x86_64-linux-gnu/libamdhip64.so",
     ),
     "the installed Ray reads another variable": Broken(
+        case="F03",
         kind="env_read",
         check="every variable is one that its program reads",
         lines=shell(f"sed -i s/NOSET_HIP/NOSET_ROCR/g {SITE}/ray/_private/accelerators/amd_gpu.py"),
         says="RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES: ray 2.56.0 has no such name",
     ),
     "a distribution that was taken out is back": Broken(
+        case="H14",
         kind="absent",
         check="tilelang is absent",
         lines=shell(*distribution("tilelang")),
@@ -225,6 +240,7 @@ BROKEN = {
         says="CUDA_DEVICE_MAX_CONNECTIONS is '8', wanted '1'",
     ),
     "a forbidden variable is there": Broken(
+        case="F04",
         kind="env",
         check="Python sees ROCR_VISIBLE_DEVICES absent",
         lines=("ENV ROCR_VISIBLE_DEVICES=",),
@@ -259,13 +275,18 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", sorted(BROKEN))
-def test_an_image_that_breaks_one_promise_is_failed_by_its_check(engine: Engine, good: str, case: str) -> None:
+def test_an_image_that_breaks_one_promise_is_failed_by_its_check(
+    engine: Engine, good: str, case: str, caught: Catches
+) -> None:
     broken = BROKEN[case]
     found = outcomes(engine, changed(engine, good, *broken.lines))
     assert (found[broken.check].kind, found[broken.check].outcome) == (broken.kind, "failed")
     assert broken.says in found[broken.check].detail
     others = {name: check.detail for name, check in found.items() if check.outcome != "passed"}
     assert set(others) == {broken.check, *broken.along}, others
+    check = found[broken.check]
+    said = next(line for line in check.detail.splitlines() if broken.says in line)
+    caught(case, Row(broken.case, "verify", check.name, said, check.seconds))
 
 
 def test_a_source_s_own_tests_run_when_they_are_asked_for(engine: Engine, good: str, tmp_path: Path) -> None:
@@ -391,17 +412,21 @@ FORGED = {
 
 @pytest.mark.parametrize("case", sorted(FORGED))
 def test_a_build_whose_verification_is_forged_ends_without_an_image(
-    engine: Engine, order: build.Order, good: str, case: str
+    engine: Engine, order: build.Order, good: str, case: str, caught: Catches
 ) -> None:
     assert good
+    started = time.monotonic()
     text, count = re.subn(
         r"(<<'VERIFY'\n).*?(\nVERIFY\n)", lambda match: match[1] + FORGED[case] + match[2],
         render.render(MANIFEST, FACTS), flags=re.DOTALL,
     )  # fmt: skip
     assert count == 1
-    with pytest.raises(BuildFailedError) as caught:
+    with pytest.raises(BuildFailedError) as failed:
         buildkit.build(engine, text, arguments=order.build_arguments, watch=quiet, network="none")
-    assert re.search(r"verification did not run|can't open file", "\n".join([*caught.value.log, str(caught.value)]))
+    seconds = time.monotonic() - started
+    lines = [line for line in failed.value.log if re.search(r"verification did not run|can't open file", line)]
+    assert lines, str(failed.value)
+    caught(f"a forged verification: {case}", Row("D02", "rehearse", "the proof", lines[0], seconds))
 
 
 def test_the_proof_in_the_image_names_its_programs_and_its_list(engine: Engine, good: str) -> None:

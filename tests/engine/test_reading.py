@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from catches import Catches, Row
 
 from builder import buildkit, facts, manifest, reading, standin
 from builder.engine import Engine
@@ -137,7 +139,7 @@ def test_a_base_that_is_as_its_facts_say_is_built_on(engine: Engine, base: str, 
 
 
 def test_a_base_with_a_surprise_stops_the_image_with_the_lines_to_write(
-    engine: Engine, base: str, project: Path, changed: Callable[[str, str], str]
+    engine: Engine, base: str, project: Path, changed: Callable[[str, str], str], caught: Catches
 ) -> None:
     lines = "ENV VLLM_COMMIT=abc ROCR_VISIBLE_DEVICES=0\nRUN rm -r /opt/venv/lib/python3.11/site-packages/datasets-*"
     other = changed("1", f'SHELL ["/bin/bash", "-c"]\n{lines}')
@@ -146,16 +148,22 @@ def test_a_base_with_a_surprise_stops_the_image_with_the_lines_to_write(
     path.write_text(path.read_text().replace(f"image: {base}", f"image: {other}"))
     chosen = manifest_of(project, other, "unknown")
     known = facts.of(chosen, project)
-    with pytest.raises(BaseFactsError) as caught:
+    started = time.monotonic()
+    with pytest.raises(BaseFactsError) as surprise:
         reading.expect(engine, chosen, known, quiet)
-    said = str(caught.value)
+    seconds = time.monotonic() - started
+    said = str(surprise.value)
     assert (
         f"{path}:{known.where('distributions', 'datasets').line}:3: error: the base has no distributions.datasets"
         in said
     )
     assert "the base sets 'VLLM_COMMIT' to 'abc', which changes the Dockerfile" in said
     assert "hint: add it to env, and render again: VLLM_COMMIT: abc" in said
-    assert "the base sets 'ROCR_VISIBLE_DEVICES', which the manifest forbids" in said
+    told = "the base sets 'ROCR_VISIBLE_DEVICES', which the manifest forbids"
+    assert told in said
+    caught(
+        "a base that sets a variable that is forbidden, unknown to its facts", Row("F04", "image", "", told, seconds)
+    )
 
 
 def test_an_image_without_python_is_none_to_build_on(engine: Engine, tiny: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from catches import Catches, Row
+from faults import BUILD, Fault
+from manifests import REAL, changed
 
 from builder import build, buildkit, facts, manifest, render, standin
 from builder.build import Order
@@ -215,48 +220,37 @@ def test_a_missing_name_is_reported_with_its_line_and_its_new_place(engine: Engi
     assert "it is now in vllm.entrypoints.launchers.cli_args" in str(error)
 
 
-def test_a_vllm_of_another_version_than_its_tag_is_found(engine: Engine, order: Make) -> None:
-    change = replace("sources/vllm/setup.py", "plain = get_version(root=HERE)", 'plain = "0.29.0rc1"')
-    error = failure(engine, order(change))
-    assert error.step == "VERIFY"
-    assert "vllm 0.29.0rc1+rocm714 is installed, the tag is v0.29.0" in str(error)
+@pytest.mark.parametrize("fault", BUILD, ids=lambda fault: fault.title.replace(" ", "-"))
+def test_what_only_a_build_can_see_stops_it_at_its_step(
+    engine: Engine, order: Make, fault: Fault, caught: Catches
+) -> None:
+    assert fault.trees
+    ordered = order(fault.trees)
+    started = time.monotonic()
+    error = failure(engine, ordered)
+    seconds = time.monotonic() - started
+    said = str(error)
+    assert error.step == fault.by
+    assert [fact for fact in fault.says if fact not in said] == [], said
+    assert error.problems[-1].where, "the manifest's line behind it"
+    line = next(line for line in said.splitlines() if fault.says[0] in line)
+    caught(fault.title, Row(fault.case, "rehearse", error.step, line, seconds))
 
 
-def test_a_vllm_compiled_for_another_target_is_found(engine: Engine, order: Make) -> None:
-    other = 'import os\nos.environ["PYTORCH_ROCM_ARCH"] = "gfx90a"\n'
-    change = replace("sources/vllm/setup.py", "from pathlib import Path\n", f"{other}from pathlib import Path\n")
-    error = failure(engine, order(change))
-    assert error.step == "VERIFY"
-    assert "wanted gfx942, found gfx90a" in str(error)
-
-
-def test_a_source_that_is_written_to_after_it_was_patched_is_found(engine: Engine, order: Make) -> None:
-    change = replace(
-        "sources/vime/setup.py",
-        "from pathlib import Path\n",
-        "from pathlib import Path\nopen('requirements.txt', 'a').write('\\n')\n",
-    )
-    error = failure(engine, order(change))
-    assert error.step == "VERIFY"
-    assert "requirements.txt" in str(error)
-
-
-def test_a_build_that_writes_into_the_base_s_torch_breaks_the_seal_at_its_own_step(engine: Engine, order: Make) -> None:
-    vandal = f"open('{SITE}/torch/version.py', 'a').write('# another build\\\\n')"
-    error = failure(
-        engine, order(replace("sources/torch_memory_saver/setup.py", "import os\n", f"import os\n{vandal}\n"))
-    )
-    assert error.step == "BUILD_TORCH_MEMORY_SAVER"
-    assert f"torch {FACTS.distributions['torch']}: file changed" in str(error)
-
-
-def test_a_compile_error_shows_its_first_error(engine: Engine, order: Make) -> None:
-    error = failure(engine, order(replace("sources/vllm/csrc/_C.hip", "#include", "this is no C++;\n#include")))
-    assert error.step == "BUILD_VLLM"
-    summary = error.problems[-1]
-    assert re.search(r"compile error; first error: \S*_C\.hip:\d+:\d+: error: ", summary.message)
-    assert summary.where == MANIFEST.where("sources", "vllm")
-    assert "its whole log, into build/logs: printf" in str(summary.hint)
+def test_a_program_of_torch_that_may_not_be_executed_stops_the_build_before_its_first_compile(
+    engine: Engine, order: Make, caught: Catches
+) -> None:
+    """The manifest has to name it: so read, the base is broken."""
+    text = REAL.read_text(encoding="utf-8")
+    named = text[text.index("executables:\n") : text.index("# In the order")]
+    ordered = dataclasses.replace(order(), manifest=changed(REAL, (named, "")))
+    started = time.monotonic()
+    error = failure(engine, ordered)
+    seconds = time.monotonic() - started
+    assert error.step == "LINKS"
+    said = f"{SITE}/torch/bin/torch_shm_manager may not be executed: name it in executables"
+    assert said in str(error)
+    caught("a base whose torch_shm_manager may not be executed", Row("-", "rehearse", "LINKS", said, seconds))
 
 
 def test_a_failed_check_leaves_the_image_without_a_tag(engine: Engine, clean: tuple[Order, Report]) -> None:

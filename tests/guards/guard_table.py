@@ -53,7 +53,8 @@ def of_newest(cell: str) -> str:
 
 def read(path: Path) -> dict[str, dict[str, str]]:
     """The rows of a written table by their titles."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    page = path.read_text(encoding="utf-8").partition("\n## ")[0]  # what follows is another run's
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     return {row[1]: dict(zip(MODES, row[2:], strict=True)) for row in rows}
 
@@ -83,7 +84,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = trapping.verdicts(Path(folder), cache)
     versions = {version: trapping.pip_version(cache, version) for version in PIPS}
-    TABLE.write_text(text(found, versions), encoding="utf-8")
+    _, heading, rest = TABLE.read_text(encoding="utf-8").partition("\n## ")
+    TABLE.write_text(text(found, versions) + heading + rest, encoding="utf-8")
     sys.stdout.write(f"{TABLE.relative_to(ROOT)}: {len(found)} rows\n")
 
 

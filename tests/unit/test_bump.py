@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from manifests import IMAGES, REAL, ROOT, write
-from test_preflight import MANIFEST, World, packages, world
+from origins import MANIFEST, World
+from test_preflight import packages, world
 
 from builder import facts, manifest
 from builder.errors import DriftError, PreflightError, UsageError

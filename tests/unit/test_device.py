@@ -78,7 +78,13 @@ def test_several_compressed_bundles_are_read(tmp_path: Path) -> None:
     assert fatbin(tmp_path, bytes(4096).join(parts)) == {"gfx942", "gfx950"}
 
 
-def test_four_letters_are_no_compressed_bundle(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "method"), [(9, 0), (2, 7), (28257, 25710)])
+def test_four_letters_are_no_compressed_bundle(tmp_path: Path, version: int, method: int) -> None:
+    letters = b"CCOB" + struct.pack("<HH", version, method) + bytes(40)
+    assert fatbin(tmp_path, letters + bundle("gfx942")) == {"gfx942"}
+
+
+def test_four_letters_within_a_bundle_are_its_code(tmp_path: Path) -> None:
     assert fatbin(tmp_path, bundle("gfx942", code=b"..CCOB and more than that follows")) == {"gfx942"}
 
 
@@ -114,6 +120,10 @@ def test_the_archives_that_a_library_names_are_read(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_is_none_is_said_to_be(tmp_path: Path) -> None:
-    (tmp_path / "x.kpack").write_bytes(b"<html>")
-    with pytest.raises(device.Torn):
-        targets(tmp_path, reference("x.kpack"))
+    path = tmp_path / "x.kpack"
+    archive(path, {})
+    assert targets(tmp_path, reference("x.kpack")) == set()
+    for content in (b"<html>", b"KPAC" + path.read_bytes()[4:]):
+        path.write_bytes(content)
+        with pytest.raises(device.Torn):
+            targets(tmp_path, reference("x.kpack"))

@@ -2,72 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
+import origins
 import pytest
-from manifests import REAL, ROOT, SECOND, changed
+from manifests import ROOT, SECOND, changed
+from origins import World
 from world import Repository, repository, settings
 
-from builder import facts, git, manifest, preflight, standin, stock, wheelhouse
+from builder import facts, manifest, preflight
 from builder.manifest import Manifest
-from builder.report import Check, Report
+from builder.report import Check
 
-STANDINS = ROOT / "standins" / "sources"
-MANIFEST = manifest.load(REAL)
-FACTS = facts.of(MANIFEST, ROOT)
+MANIFEST = origins.MANIFEST
+FACTS = origins.FACTS
+STANDINS = origins.STANDINS
 PLAN = "{}'s requirements have a plan that leaves the base alone"
-
-
-@dataclass(frozen=True)
-class World:
-    """Repositories of every source, and a manifest that pins them."""
-
-    root: Path
-    repositories: dict[str, Repository]
-    commits: dict[str, str]
-
-    def manifest(self, *edits: tuple[str, str], **commits: str) -> Manifest:
-        pins = self.commits | commits
-        return changed(REAL, *((MANIFEST.sources[name].commit, commit) for name, commit in pins.items()), *edits)
-
-    def run(self, written: Manifest | None = None, *, offline: bool = False) -> Report:
-        return preflight.run(written or self.manifest(), FACTS, self.root, offline=offline)
-
-    def faults(self, written: Manifest | None = None) -> dict[str, Check]:
-        return {check.name: check for check in self.run(written).checks if check.outcome == "failed"}
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with what the stand-in base's has."""
-    folder = tmp_path_factory.mktemp("index")
-    (folder / "files").mkdir()
-    for wheel in stock.index(MANIFEST, FACTS, standin.STANDINS):
-        wheel.write(folder / "files")
-    wheelhouse.write_index(folder)
-    return folder
+    return origins.packages(tmp_path_factory.mktemp("index"))
 
 
 @pytest.fixture
 def world(tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    repositories, commits = {}, {}
-    for name, source in MANIFEST.sources.items():
-        repositories[name] = repository(tmp_path / "origins" / name)
-        shutil.copytree(STANDINS / Path(source.checkout).name, repositories[name].folder, dirs_exist_ok=True)
-        commits[name] = repositories[name].commit({}, tag=source.tag)
-    places = {source.repository: f"file://{repositories[name].folder}" for name, source in MANIFEST.sources.items()}
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "gitconfig")))
-    monkeypatch.setattr(git, "PAUSE_S", 0)
-    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", f"{packages.as_uri()}/simple")
-    shutil.copytree(ROOT / "images/patches", tmp_path / "project/images/patches")
-    return World(tmp_path / "project", repositories, commits)
+    made = origins.made(tmp_path)
+    made.reach(packages, monkeypatch)
+    return made
 
 
 def test_pins_that_hold_pass_every_probe(world: World) -> None:
@@ -80,6 +43,7 @@ def test_pins_that_hold_pass_every_probe(world: World) -> None:
         "api_window",
         "build_tools",
         "device_code",
+        "claims",
         "plan",
     }
 
@@ -120,6 +84,8 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
         "megatron has every name that vime imports from it",
         PLAN.format("vime"),
         "vime finds the tools that it is built with",
+        "vime's tree has what the manifest says of it",
+        "vime's commit is what is pinned",
     }
     assert all("no commit" in fault.detail for fault in faults.values())
 
@@ -178,6 +144,7 @@ def test_what_is_unknown_could_not_be_proved(world: World) -> None:
     names = {
         "torch_memory_saver's commit is what is pinned",
         "torch_memory_saver finds the tools that it is built with",
+        "torch_memory_saver's tree has what the manifest says of it",
     }
     assert untried == dict.fromkeys(names, "sources.torch_memory_saver.commit is unknown")
 

@@ -307,11 +307,12 @@ def project(tmp_path: Path, patch: bytes) -> Manifest:
         (b"--- a\n+++ b", "PATCH_MEGATRON_1: a heredoc always ends with a newline"),
         (b"", "PATCH_MEGATRON_1: a heredoc always ends with a newline"),
         (b"--- a\nPATCH_MEGATRON_1\n+++ b\n", "PATCH_MEGATRON_1: a line of the text is the heredoc's delimiter"),
-        (b"--- a\r\n+++ b\r\n", "control character"),
+        (b"--- a\r\n+++ b\r\n", "has lines that end in CR LF"),
+        (b"--- a\x0c\n+++ b\n", "control character"),
         (b"+" + b"x" * 65_535 + b"\n", "line of 65536 bytes"),
         (b"\xff\n", "patch images/patches/megatron/ipc.patch cannot be read"),
     ],
-    ids=["open end", "empty", "delimiter", "carriage return", "long line", "no text"],
+    ids=["open end", "empty", "delimiter", "carriage return", "form feed", "long line", "no text"],
 )
 def test_a_patch_that_would_not_arrive_whole_is_refused(tmp_path: Path, patch: bytes, message: str) -> None:
     written = project(tmp_path, patch)
@@ -363,7 +364,7 @@ def test_a_patch_with_a_digest_is_held_to_it(tmp_path: Path, *, right: bool) -> 
         ("sources/wheel.j2", "source.public_version", "source.publik_version"),
         ("macros.j2", "source.repository", "source.reposit"),
         ("environment.j2", "| env_value", "| env_valeu"),
-        ("base.j2", "{% endif %}", "{% endfi %}"),
+        ("environment.j2", "{% endif %}", "{% endfi %}"),
     ],
 )
 def test_a_misspelt_template_fails_at_its_line(tmp_path: Path, template: str, old: str, new: str) -> None:

@@ -66,6 +66,7 @@ ROOMS = [
         "probes",
         "planning",
         "toolchain",
+        "claims",
         "preflight",
         "bump",
         "summary",

@@ -55,6 +55,13 @@ def test_a_tree_whose_tools_are_all_there_passes(tmp_path: Path) -> None:
     assert asked("build_tools", tmp_path, known=READ).ask() == ("3 tools", ())
 
 
+def test_a_tool_for_another_python_is_not_asked_for_and_one_for_this_is(tmp_path: Path) -> None:
+    tree(tmp_path, project=project("setuptools>=99; python_version < '3'"))
+    assert asked("build_tools", tmp_path).ask()[0] == "1 tools"
+    tree(tmp_path, project=project("setuptools>=99; python_version >= '3'"))
+    assert "setuptools>=99" in str(fault(asked("build_tools", tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("files", "place"),
     [
