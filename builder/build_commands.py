@@ -83,13 +83,13 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
     from builder.standin import Ingredients  # noqa: PLC0415
 
     manifest, facts = load(name)
-    chosen = chosen_targets(manifest, targets)
+    chosen, epoch = chosen_targets(manifest, targets), front.epoch()
     engine = front.engine()
     ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
     tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
     with alone(tag), _progress(tag, plain=plain, as_json=as_json) as watch:
         order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
-        report = _build(engine, replace(order, strict=strict), watch, refresh)
+        report = _build(engine, replace(order, strict=strict, epoch=epoch), watch, refresh)
     front.show(report, as_json=as_json, strict=strict)
 
 
@@ -158,6 +158,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
         cache_from=cache_from,
         time_limit_s=time_limit * 60 if time_limit else None,
         strict=strict,
+        epoch=front.epoch(),
     )
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:

@@ -1,4 +1,4 @@
-"""The commands about images that are built: run one, verify one, probe a GPU host with one, clean up."""
+"""The commands about images that are built: run, verify, push or lock one, probe a GPU host with one, clean up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import front
-from builder.project import ROOT, load
+from builder.project import ROOT, alone, load, shown
 
 if TYPE_CHECKING:
     from builder.engine import Engine
@@ -111,6 +111,28 @@ def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: 
         digest = pushing.push(engine, tag, name, watch)
     reference = f"{name}@{digest}"
     click.echo(json.dumps({"reference": reference, "image_id": image_id}) if as_json else reference)
+
+
+@click.command()
+@click.argument("name", metavar="IMAGE")
+def lock(name: str) -> None:
+    """Keep the versions that IMAGE, built and verified, has installed: its next build installs the same.
+
+    Example: python -m builder lock rocm7.14
+    """
+    from builder import locking, render  # noqa: PLC0415
+    from builder.report import write_together  # noqa: PLC0415
+
+    manifest, facts = load(name)
+    with alone(f"manifest:{name}"):
+        image = locking.image_of(front.engine(), manifest, ROOT)
+        found = locking.of(image)
+        dockerfile = render.render(manifest.with_lock(found), facts)
+        write_together(
+            {ROOT / manifest.lock_file: found.text(name).encode(), ROOT / manifest.dockerfile: dockerfile.encode()}
+        )
+    click.echo(f"written: {shown(ROOT / manifest.lock_file)}, {shown(ROOT / manifest.dockerfile)}", err=True)
+    click.echo(f"{len(found.versions)} distributions, as {image.tag} has them")
 
 
 @click.command()
