@@ -205,6 +205,8 @@ def _tell(probed: Probed) -> None:
 def clean(images: bool, caches: bool) -> None:  # noqa: FBT001 (click's way)
     """Remove what this tool has left in the engine: containers, stand-ins, rehearsals, images without a tag.
 
+    And the proofs of images that the engine no longer has.
+
     Example: python -m builder clean --caches
     """
     from builder import cleaning  # noqa: PLC0415
@@ -212,7 +214,7 @@ def clean(images: bool, caches: bool) -> None:  # noqa: FBT001 (click's way)
 
     freed = 0
     with answering("the clean-up"):
-        for removed in cleaning.clean(front.engine(), images=images, caches=caches):
+        for removed in cleaning.clean(front.engine(), ROOT, images=images, caches=caches):
             freed += removed.bytes
             click.echo(f"kept {removed.what}: {removed.kept}" if removed.kept else f"removed {removed.what}")
     click.echo(f"at most {freed / 1e9:.1f} GB are free again; layers that others use stay")

@@ -147,7 +147,7 @@ def test_check_and_render_name_the_command_for_a_stale_lock(project: Project) ->
     project.edit(f"images/{NAME}.yaml", "tag: v0.29.0", "tag: v0.29.1")
     message = f"error: images/{NAME}.lock is stale: pins or requirements of images/{NAME}.yaml have changed since\n"
     hint = f"    hint: python -m builder lock {NAME}\n"
-    for words in (("check", NAME), ("render", NAME), ("render", "--check", NAME)):
+    for words in (("check", NAME), ("render", NAME), ("render", "--check", NAME), ("rehearse", NAME), ("image", NAME)):
         assert project.refusal(StaleError, *words) == message + hint
 
 
