@@ -121,6 +121,6 @@ def test_what_differs_in_the_files_of_ours_is_a_time(twice: tuple[Cold, Cold]) -
 
 
 def test_the_image_bears_the_time_that_it_was_given_and_no_other_pins(engine: Engine, twice: tuple[Cold, Cold]) -> None:
-    created = [engine.api.inspect_image(cold.report.image_id)["Created"] for cold in twice]
+    created = [engine.api.inspect_image(cold.report.image_id)["Created"] for cold in twice]  # type: ignore[no-untyped-call]
     assert created[1] == "2023-11-14T22:13:20Z" != created[0]
     assert twice[1].report.arguments == twice[0].report.arguments
