@@ -40,6 +40,22 @@ verify: engine ## run the checks of a finished image (TAG=vime:rocm7.14-gfx942)
 push: engine ## push a verified image, and print its digest (TAG=vime:rocm7.14-gfx942 REGISTRY=registry.example/team)
 	@$(RUN) push $(TAG) $(REGISTRY) $(ARGS)
 
+.PHONY: lock
+lock: engine ## hold the versions that the verified image has installed: its next build installs the same
+	@$(RUN) lock $(IMAGE)
+
+.PHONY: explain
+explain: engine ## what made an image, and whether this checkout would make the same (TAG=vime:rocm7.14-gfx942)
+	@$(RUN) explain $(TAG) $(ARGS)
+
+.PHONY: sbom
+sbom: engine ## the software of an image as CycloneDX (TAG=vime:rocm7.14-gfx942)
+	@$(RUN) sbom $(TAG)
+
+.PHONY: diff
+diff: engine ## two images, or manifests at revisions, compared (A=rocm7.14@main B=rocm7.14)
+	@$(RUN) diff $(A) $(B) $(ARGS)
+
 .PHONY: preflight
 preflight: $(VENV)/runtime ## prove the pins: references, patches, API window; with an engine, base and disk
 	@$(RUN) preflight $(IMAGE)

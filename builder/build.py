@@ -40,6 +40,7 @@ class Order:
         time_limit_s: of the build, without its verification.
         cache_from: an image in a registry whose steps are taken as done.
         strict: whether a check that could not run keeps the tag back.
+        epoch: the time that the image and its history shall bear, in seconds since 1970; without it, that of the build.
     """
 
     manifest: Manifest
@@ -54,6 +55,7 @@ class Order:
     cache_from: str | None = None
     time_limit_s: float | None = None
     strict: bool = False
+    epoch: int | None = None
 
     @property
     def dockerfile(self) -> str:
@@ -172,6 +174,7 @@ def _built(
             engine,
             text,
             arguments=order.build_arguments,
+            epoch=order.epoch,
             watch=watch,
             network=order.network,
             no_cache=order.no_cache,

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from builder import front, matrix_commands, steps
+from builder.errors import StaleError
 from builder.project import ROOT, alone, chosen_targets, load, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from builder.build import Order
     from builder.engine import Engine
+    from builder.facts import Facts
+    from builder.manifest import Manifest
     from builder.progress import Live, Plain
     from builder.report import Report
     from builder.trace import Event
@@ -82,14 +85,14 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
     from builder import rehearsal  # noqa: PLC0415
     from builder.standin import Ingredients  # noqa: PLC0415
 
-    manifest, facts = load(name)
-    chosen = chosen_targets(manifest, targets)
+    manifest, facts = _loaded(name)
+    chosen, epoch = chosen_targets(manifest, targets), front.epoch()
     engine = front.engine()
     ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
     tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
     with alone(tag), _progress(tag, plain=plain, as_json=as_json) as watch:
         order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
-        report = _build(engine, replace(order, strict=strict), watch, refresh)
+        report = _build(engine, replace(order, strict=strict, epoch=epoch), watch, refresh)
     front.show(report, as_json=as_json, strict=strict)
 
 
@@ -103,7 +106,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 @click.option("--jobs", type=click.IntRange(min=1), help="With --all, how many are built at a time. Default: 1.")
 @click.option("--fail-fast", is_flag=True, help="With --all, let one failure stop the others.")
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
-@click.option("--cache-from", metavar="REF", help="Take steps from this image of a registry; serve as one too.")
+@click.option("--cache-from", metavar="REF", help="Take steps from this image of a registry; with --all, a registry.")
 @click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PIN=VALUE", help="Another value for a pin; the tag then ends in -dev."
@@ -137,14 +140,16 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     if name and (jobs or fail_fast):
         raise click.UsageError("--jobs and --fail-fast are for --all")
     if not name:
-        if refresh or no_cache or cache_from or settings:
-            raise click.UsageError("--refresh, --no-cache, --cache-from and --set are for one image, not for --all")
+        if refresh or no_cache or settings:
+            raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
         limit = ["--time-limit", str(time_limit)] if time_limit else []
         options = [*limit, *(["--strict"] if strict else [])]
-        matrix_commands.build_all(targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, options=options)
+        matrix_commands.build_all(
+            targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, cache_from=cache_from, options=options
+        )
         return
     overrides = dict(front.pair(setting, "--set") for setting in settings)
-    manifest, facts = load(name, overrides)
+    manifest, facts = _loaded(name, overrides)
     building.refuse_unknown(manifest)
     chosen = chosen_targets(manifest, targets)
     order = building.Order(
@@ -158,6 +163,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
         cache_from=cache_from,
         time_limit_s=time_limit * 60 if time_limit else None,
         strict=strict,
+        epoch=front.epoch(),
     )
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
@@ -191,7 +197,7 @@ def debug(  # noqa: PLR0913, PLR0917 (click's way)
     from builder import debugging, rehearsal, terminal  # noqa: PLC0415
     from builder.standin import Ingredients  # noqa: PLC0415
 
-    manifest, facts = load(name)
+    manifest, facts = _loaded(name)
     chosen = chosen_targets(manifest, targets)
     tag = manifest.tag(chosen)
     order = building.Order(manifest=manifest, facts=facts, gpu_targets=chosen, tag=tag, arguments={})
@@ -211,6 +217,18 @@ def debug(  # noqa: PLR0913, PLR0917 (click's way)
     finally:
         engine.remove_image(scene.session.image)
     sys.exit(status)
+
+
+def _loaded(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifest, Facts]:
+    """An image that can be rendered: a stale lock is told before a base is pulled or made.
+
+    Raises:
+        StaleError: with the command to run.
+    """
+    manifest, facts = load(name, overrides)
+    if stale := manifest.stale_lock:
+        raise StaleError(stale)
+    return manifest, facts
 
 
 def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:

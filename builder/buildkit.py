@@ -51,6 +51,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     context: Path | None = None,
     network: Network = "default",
     no_cache: bool = False,
+    epoch: int | None = None,
     labels: Mapping[str, str] | None = None,
     cache_from: str | None = None,
     time_limit_s: float | None = None,
@@ -59,6 +60,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
 
     Args:
         cache_from: an image in a registry whose steps are taken as done; what is built can then serve as one too.
+        epoch: the time of the image and its history, in seconds since 1970; no cache key has it, no step sees it.
         labels: in place of what the file says of them.
         context: a folder whose content is the build context; our own images have none.
 
@@ -68,12 +70,12 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         EngineError: where the engine itself did not answer or went away.
     """
     build_id = uuid.uuid4().hex
+    inline = {"BUILDKIT_INLINE_CACHE": "1"} if cache_from else {}
+    moment = {} if epoch is None else {"SOURCE_DATE_EPOCH": str(epoch)}
     parameters = {
         "version": "2",  # BuildKit
         "buildid": build_id,
-        "buildargs": json.dumps(
-            {**engine.proxies, **arguments, **({"BUILDKIT_INLINE_CACHE": "1"} if cache_from else {})}
-        ),
+        "buildargs": json.dumps({**engine.proxies, **arguments, **inline, **moment}),
         "networkmode": network,
         "nocache": "1" if no_cache else "0",
         "rm": "1",

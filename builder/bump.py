@@ -47,12 +47,20 @@ class Bump:
     report: Report
     problems: tuple[Problem, ...] = ()  # beside what the preflight asks
 
+    @property
+    def drops_lock(self) -> bool:
+        """Whether there is a lock, and it is of the pins before."""
+        return self.before.lock is not None and self.manifest.lock is None
+
 
 def write(bumps: Sequence[Bump], root: Path) -> None:
-    """Replace manifests and Dockerfiles; killed in between, it leaves a Dockerfile that `check` calls stale."""
+    """Replace manifests and Dockerfiles, remove stale locks; killed in between, it leaves what `check` calls stale."""
     files = {path: content for bump in bumps for path, content in bump.files.items()}
     files |= {root / bump.manifest.dockerfile: bump.dockerfile.encode() for bump in bumps}
     write_together(files)
+    for bump in bumps:
+        if bump.drops_lock:
+            (root / bump.manifest.lock_file).unlink()
 
 
 def assert_no_other_image_changes(bumps: Sequence[Bump], others: Sequence[Manifest]) -> None:
@@ -89,6 +97,7 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
     changes = (*more, *(change for name, pin in wanted.items() for change in _changes(manifest, name, pin)))
     files = manifest.rewritten({change.key: change.after for change in changes})
     after = manifests.parse(files[manifest.path], manifest.path, files)
+    after = after.with_lock(manifest.lock if after.resolution == manifest.resolution else None)
     changed = {path: content for path, content in files.items() if content != path.read_bytes()}
     text = render.render(after, facts)
     return Bump(manifest, after, changes, changed, text, preflight.run(after, facts, root, offline=offline))

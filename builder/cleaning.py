@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import docker.errors
 
+from builder import proof
 from builder.engine import CLIENT, OWNER
 from builder.errors import EngineError, Problem
 from builder.lists import CACHE
@@ -18,6 +19,7 @@ from builder.render import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from builder.engine import Engine
 
@@ -34,15 +36,18 @@ class Removed:
     kept: str = ""
 
 
-def clean(engine: Engine, *, images: bool, caches: bool) -> Iterator[Removed]:
-    """Remove what is ours: containers, stand-in bases, rehearsals, images without a tag; each as it is told.
+def clean(engine: Engine, root: Path, *, images: bool, caches: bool) -> Iterator[Removed]:
+    """Remove what is ours: containers, stand-in bases, rehearsals, images without a tag, proofs; each as it is told.
 
     Args:
+        root: the checkout that has proofs of images; those of images that are gone go.
         images: finished images too, which took hours.
         caches: our cache mounts too: the compilers' and pip's, and the logs of compile steps.
     """
     yield from _containers(engine)
     yield from _images(engine, finished=images)
+    for image_id in proof.forget(root, lambda image_id: engine.image_id(image_id) is not None):
+        yield Removed(f"the proof of {image_id[:19]}")
     if caches:
         yield from _caches(engine)
 

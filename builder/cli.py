@@ -71,7 +71,7 @@ for _command in (
     *(build_commands.rehearse, build_commands.image, build_commands.debug),
     *(base_commands.new, base_commands.facts, base_commands.doctor, matrix_commands.matrix),
     *(pin_commands.preflight, pin_commands.patches, pin_commands.bump),
-    *(image_commands.run, image_commands.verify, image_commands.push, image_commands.probe),
+    *(image_commands.run, image_commands.verify, image_commands.push, image_commands.lock, image_commands.probe),
     *(inspect_commands.explain, inspect_commands.sbom, inspect_commands.diff),
     *(image_commands.clean, image_commands.show_engine),
 ):

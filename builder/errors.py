@@ -84,7 +84,7 @@ class RenderError(BuilderError):
 
 
 class StaleError(BuilderError):
-    """A generated file is not what its manifest renders to."""
+    """A generated file is not what its manifest renders to, or a lock is of another manifest."""
 
     exit_code = 5
 

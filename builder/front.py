@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from builder.report import Report
 
 
+EPOCH = "SOURCE_DATE_EPOCH"  # https://reproducible-builds.org/specs/source-date-epoch/
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
@@ -29,6 +32,19 @@ def engine() -> Engine:
     from builder.engine import Engine  # noqa: PLC0415 - the docker SDK is dear to import
 
     return Engine(owner="vime-images")
+
+
+def epoch() -> int | None:
+    """The time that what is built shall bear, as reproducible builds are told it; None where nobody says.
+
+    Raises:
+        UsageError: where it is no time.
+    """
+    text = os.environ.get(EPOCH, "")
+    if text and not re.fullmatch("[0-9]{1,11}", text):
+        hint = "git log -1 --format=%ct prints such a number"
+        raise UsageError(Problem(f"{EPOCH} is {text!r}, not seconds since 1970", hint=hint))
+    return int(text) if text else None
 
 
 def pair(text: str, option: str) -> tuple[str, str]:

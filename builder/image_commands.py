@@ -1,4 +1,4 @@
-"""The commands about images that are built: run one, verify one, probe a GPU host with one, clean up."""
+"""The commands about images that are built: run, verify, push or lock one, probe a GPU host with one, clean up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import front
-from builder.project import ROOT, load
+from builder.project import ROOT, alone, load, shown
 
 if TYPE_CHECKING:
     from builder.engine import Engine
@@ -114,6 +114,28 @@ def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: 
 
 
 @click.command()
+@click.argument("name", metavar="IMAGE")
+def lock(name: str) -> None:
+    """Keep the versions that IMAGE, built and verified, has installed: its next build installs the same.
+
+    Example: python -m builder lock rocm7.14
+    """
+    from builder import locking, render  # noqa: PLC0415
+    from builder.report import write_together  # noqa: PLC0415
+
+    manifest, facts = load(name)
+    with alone(f"manifest:{name}"):
+        image = locking.image_of(front.engine(), manifest, ROOT)
+        found = locking.of(image)
+        dockerfile = render.render(manifest.with_lock(found), facts)
+        write_together(
+            {ROOT / manifest.lock_file: found.text(name).encode(), ROOT / manifest.dockerfile: dockerfile.encode()}
+        )
+    click.echo(f"written: {shown(ROOT / manifest.lock_file)}, {shown(ROOT / manifest.dockerfile)}", err=True)
+    click.echo(f"{len(found.versions)} distributions, as {image.tag} has them")
+
+
+@click.command()
 @click.argument("image")
 @click.option(
     "--python", default=None, help="The image's Python with torch; without it, the first usual one that has it."
@@ -185,6 +207,8 @@ def _tell(probed: Probed) -> None:
 def clean(images: bool, caches: bool) -> None:  # noqa: FBT001 (click's way)
     """Remove what this tool has left in the engine: containers, stand-ins, rehearsals, images without a tag.
 
+    And the proofs of images that the engine no longer has.
+
     Example: python -m builder clean --caches
     """
     from builder import cleaning  # noqa: PLC0415
@@ -192,7 +216,7 @@ def clean(images: bool, caches: bool) -> None:  # noqa: FBT001 (click's way)
 
     freed = 0
     with answering("the clean-up"):
-        for removed in cleaning.clean(front.engine(), images=images, caches=caches):
+        for removed in cleaning.clean(front.engine(), ROOT, images=images, caches=caches):
             freed += removed.bytes
             click.echo(f"kept {removed.what}: {removed.kept}" if removed.kept else f"removed {removed.what}")
     click.echo(f"at most {freed / 1e9:.1f} GB are free again; layers that others use stay")

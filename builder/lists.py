@@ -58,6 +58,7 @@ def policy(manifest: Manifest) -> Entry:
             }
             for name, override in manifest.overrides.items()
         },
+        "locked": _locked(manifest),
         "provided": {
             source.distribution: {"source": source.name, "where": f"sources.{source.name}"}
             for source in manifest.installed_by("wheel", "editable")
@@ -74,6 +75,13 @@ def content(manifest: Manifest) -> Entry:
     """The manifest as the image carries it: what is written there of the image, not of the machine that builds it."""
     written = manifest.model_dump(mode="json", exclude={"needs"}, exclude_defaults=True)
     return {"schema": SCHEMA, "image": manifest.name, **written}
+
+
+def _locked(manifest: Manifest) -> dict[str, str]:
+    """The versions that its lock adds to those that the manifest says itself."""
+    said: dict[str, str] = {canonicalize_name(name): one.version for name, one in manifest.constraints.items()}
+    said |= {canonicalize_name(name): f"=={one.version}" for name, one in manifest.overrides.items()}
+    return {name: version for name, version in manifest.locked.items() if said.get(name) != f"=={version}"}
 
 
 def _waived(manifest: Manifest, name: str) -> dict[str, str]:

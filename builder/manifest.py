@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import pydantic
 from pydantic_core import PydanticCustomError
 
 from builder import consistency, entries, located_yaml, schema
+from builder import lock as locks
 from builder import vocabulary as v
 from builder.entries import (
     UNKNOWN,
@@ -27,6 +29,7 @@ from builder.entries import (
     Variable,
 )
 from builder.errors import Location, ManifestError, Problem, UsageError
+from builder.lock import Lock  # noqa: TC001 (pydantic reads the annotations)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +72,7 @@ class Manifest(schema.Written):
     entrypoint: Annotated[tuple[v.Text, ...], AtLeastOne]
 
     _document: Document = pydantic.PrivateAttr()
+    _lock: Lock | None = pydantic.PrivateAttr(default=None)
 
     @property
     def path(self) -> Path:
@@ -89,6 +93,39 @@ class Manifest(schema.Written):
     def dockerfile(self) -> str:
         """The generated file, from the project's root."""
         return f"dockerfiles/Dockerfile.{self.name}"
+
+    @property
+    def lock_file(self) -> str:
+        """The file of its lock, from the project's root."""
+        return f"images/{self.name}.lock"
+
+    @property
+    def lock(self) -> Lock | None:
+        return self._lock
+
+    def with_lock(self, lock: Lock | None) -> Manifest:
+        """The same with another lock, or none; the files stay as they are."""
+        other = self.model_copy()
+        other._lock = lock  # noqa: SLF001 (its own room)
+        return other
+
+    @property
+    def resolution(self) -> str:
+        """The digest of all in it that decides which versions are installed."""
+        return locks.digest(self.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def stale_lock(self) -> Problem | None:
+        """What to do about a lock that is of another manifest; None where there is none such."""
+        if self._lock is None or self._lock.manifest == self.resolution:
+            return None
+        message = f"{self.lock_file} is stale: pins or requirements of {self.title} have changed since"
+        return Problem(message, hint=f"python -m builder lock {self.name}")
+
+    @property
+    def locked(self) -> Mapping[str, str]:
+        """The version of each distribution that its lock names; empty where it has none, or a stale one."""
+        return {} if self._lock is None or self.stale_lock else self._lock.versions
 
     def tag(self, targets: Sequence[str]) -> str:
         """The moving tag of the image built for `targets`."""
@@ -149,16 +186,16 @@ class Manifest(schema.Written):
 
 
 def load(path: Path) -> Manifest:
-    """The manifest at `path`, complete and consistent.
+    """The manifest at `path`, complete and consistent, with the lock beside it.
 
     Raises:
         ManifestError: with every fault found, each at its line and column.
     """
-    return _read(located_yaml.load(path), {})
+    return _read(located_yaml.load(path), {}).with_lock(locks.read(path.with_name(f"{path.stem}.lock")))
 
 
 def parse(content: bytes, path: Path, others: Mapping[Path, bytes] | None = None) -> Manifest:
-    """The manifest that `content` would be if it stood at `path`.
+    """The manifest that `content` would be if it stood at `path`; it has no lock.
 
     Args:
         others: what would stand in other files that it is made of.
@@ -170,7 +207,7 @@ def parse(content: bytes, path: Path, others: Mapping[Path, bytes] | None = None
 
 
 def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
-    """The manifest with other values for some pins; the files stay as they are.
+    """The manifest with other values for some pins; the files stay as they are, and what is locked stays locked.
 
     Args:
         values: by key, such as `vime.commit` (short for `sources.vime.commit`) or `base.digest`.
@@ -190,7 +227,11 @@ def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
             raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=hint))
     scalars = {known[key]: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     files = _rewritten(document, scalars)
-    return parse(files[manifest.path], manifest.path, files)
+    other = parse(files[manifest.path], manifest.path, files)
+    found = manifest.lock
+    if found and not manifest.stale_lock:
+        found = replace(found, manifest=other.resolution)
+    return other.with_lock(found)
 
 
 def _rewritten(document: Document, scalars: Mapping[KeyPath, str]) -> dict[Path, bytes]:

@@ -44,16 +44,25 @@ def matrix(changed_since: str | None, form: str) -> None:
     click.echo(listing.FORMATS[form](found), nl=False)
 
 
-def build_all(targets: Sequence[str], *, jobs: int, fail_fast: bool, as_json: bool, options: Sequence[str]) -> None:
+def build_all(  # noqa: PLR0913 (each is an option)
+    targets: Sequence[str],
+    *,
+    jobs: int,
+    fail_fast: bool,
+    as_json: bool,
+    cache_from: str | None,
+    options: Sequence[str],
+) -> None:
     """Build each image for each of its targets, or of these.
 
     Args:
+        cache_from: a registry, or a folder of it, as `push` is given it: each takes the steps of its own image there.
         options: of each `image`.
 
     Raises:
         ImagesError: where one is not built.
     """
-    from builder import progress, several  # noqa: PLC0415
+    from builder import progress, push, several  # noqa: PLC0415
 
     orders = [order for order in _orders() if not targets or order.gpu_targets[0] in targets]
     if not orders:
@@ -66,8 +75,11 @@ def build_all(targets: Sequence[str], *, jobs: int, fail_fast: bool, as_json: bo
 
     def command(order: Order) -> list[str]:
         name, (target,) = order.manifest.name, order.gpu_targets
-        return [sys.executable, "-m", "builder", "image", name, "--gpu-target", target, "--json", *options]
+        cache = ["--cache-from", push.name_in(cache_from, order.tag)] if cache_from else []
+        return [sys.executable, "-m", "builder", "image", name, "--gpu-target", target, "--json", *cache, *options]
 
+    for order in orders:
+        command(order)  # a wrong place is told before a base is pulled
     refused = several.pull_bases(front.engine(), orders, watch)
     outcomes = several.run(
         several.longest_first(orders, ROOT), command, jobs=jobs, fail_fast=fail_fast, watch=watch, refused=refused

@@ -133,14 +133,22 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         if not keep_going:
             bumping.assert_all_hold(bumps)
         if not dry_run:
-            bumping.write(bumps, ROOT)
-            for one in bumps:
-                written = [*one.files, ROOT / one.manifest.dockerfile]
-                click.echo(f"written: {', '.join(str(shown(path)) for path in written)}", err=True)
+            _write(bumps)
     if problems := [problem for one in bumps for problem in one.problems]:
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):
         sys.exit(PreflightError.exit_code)
+
+
+def _write(bumps: Sequence[Bump]) -> None:
+    from builder import bump as bumping  # noqa: PLC0415
+
+    bumping.write(bumps, ROOT)
+    for one in bumps:
+        written = [*one.files, ROOT / one.manifest.dockerfile]
+        click.echo(f"written: {', '.join(str(shown(path)) for path in written)}", err=True)
+        if one.drops_lock:
+            click.echo(f"removed: {shown(ROOT / one.manifest.lock_file)}", err=True)
 
 
 def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool) -> list[Bump]:
@@ -179,6 +187,12 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
     for change in prepared.changes:
         key = ".".join((image, *change.key) if some else change.key)
         click.echo(f"{key}: {change.before} -> {change.after}", err=True)
+    if prepared.drops_lock:
+        then = f"python -m builder lock {image}"
+        click.echo(
+            f"{manifest.lock_file} is of the pins before, and goes; once an image of these is verified: {then}",
+            err=True,
+        )
     click.echo(prepared.report.table())
     return prepared
 

@@ -36,6 +36,7 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
     with tempfile.TemporaryDirectory(prefix="preflight-") as scratch:
         trees = Trees(manifest, root / ".cache", Path(scratch), offline)
         probes = [
+            *_lock(manifest),
             *_references(manifest, trees, offline=offline),
             *_patches(manifest, root, trees),
             *_windows(manifest, trees),
@@ -55,6 +56,20 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
         checks=checks,
         seconds=time.monotonic() - started,
     )
+
+
+# The lock
+
+
+def _lock(manifest: Manifest) -> Iterator[Probe]:
+    if manifest.lock:
+        yield Probe(f"{manifest.lock_file} is of this manifest", "lock", lambda: _fits(manifest))
+
+
+def _fits(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
+    if stale := manifest.stale_lock:
+        raise Fault(f"{stale.message}; the plans are made without it", stale.hint or "")
+    return f"{len(manifest.locked)} distributions", ()
 
 
 # References

@@ -8,6 +8,7 @@ from builder.errors import Problem, UnprovedError
 from builder.report import parse, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from builder.report import Report
@@ -39,6 +40,15 @@ def passed(root: Path, image_id: str, tag: str) -> Report:
     if not report.passed:
         raise UnprovedError(Problem(f"{tag} has not passed its checks: {report.headline}", hint=hint))
     return report
+
+
+def forget(root: Path, is_there: Callable[[str], bool]) -> Iterator[str]:
+    """Remove the proofs of images that are gone; the ids of those."""
+    for path in sorted((root / "build" / "proofs").glob("*.json")):
+        image_id = f"sha256:{path.stem}"
+        if not is_there(image_id):
+            path.unlink()
+            yield image_id
 
 
 def _path(root: Path, image_id: str) -> Path:

@@ -57,8 +57,8 @@ def name_in(place: str, tag: str) -> str:
     Raises:
         UsageError: where that is no place, or the image is not named by a tag.
     """
-    host = place.partition("/")[0]
-    if "://" in place or not re.search(r"[.:]|^localhost$", host):
+    host, _, folder = place.partition("/")
+    if "://" in place or ":" in folder or not re.search(r"[.:]|^localhost$", host):
         hint = "a host, and a folder if there is one: registry.example:5000/team; Docker Hub is docker.io/ACCOUNT"
         raise UsageError(Problem(f"{place!r} names no registry", hint=hint))
     if not re.fullmatch(r"(?!sha256:)[\w./-]+:[\w.-]+", tag, re.ASCII):

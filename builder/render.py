@@ -16,7 +16,7 @@ import jinja2
 import jinja2.bccache
 
 from builder import checklist, entries, lists, rules
-from builder.errors import Location, Problem, RenderError
+from builder.errors import Location, Problem, RenderError, StaleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,10 @@ def render(manifest: Manifest, facts: Facts, templates: Path = TEMPLATES) -> str
 
     Raises:
         RenderError: where a template names what the manifest lacks, or the text breaks a rule.
+        StaleError: where its lock is of another manifest.
     """
+    if stale := manifest.stale_lock:
+        raise StaleError(stale)
     try:
         template = _environment(templates).get_template("Dockerfile.j2")
         text = template.render(_names(manifest, facts), templates_digest=digest(_without_comments(templates)))

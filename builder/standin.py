@@ -114,7 +114,8 @@ def _digest(manifest: Manifest, facts: Facts, chosen: Sequence[str], standins: P
     # Of the manifest, only what the base is made of: a change of a check must not make another base.
     sources = {name: [source.recipe, source.repository, source.tag] for name, source in manifest.sources.items()}
     others = [manifest.gpu_targets, list(manifest.executables), [wheel.file for wheel in manifest.prebuilt.values()]]
-    parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(stock.pins(manifest))]
+    served = sorted((wheel.name, wheel.version) for wheel in stock.index(manifest, facts, standins))
+    parts = [*chosen, facts.model_dump_json(), json.dumps(sources), json.dumps(served)]
     parts += [json.dumps(others), *stock.tool_lines(manifest)]
     digest = hashlib.sha256("\n".join(parts).encode())
     modules = (__file__, stock.__file__, upstreams.__file__, wheelhouse.__file__)

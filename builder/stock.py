@@ -49,7 +49,7 @@ def base_distributions(facts: Facts, standins: Path) -> Iterator[Wheel]:
 def index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
     described, asked = read(standins / "index.yaml"), [*_asked(manifest, standins)]
     exact = [(need.name, str(need.specifier)) for need in asked if str(need.specifier).startswith("==")]
-    pinned = {canonicalize_name(name): specifier.removeprefix("==") for name, specifier in exact} | pins(manifest)
+    pinned = {canonicalize_name(name): specifier.removeprefix("==") for name, specifier in exact} | _pins(manifest)
     wheels = [
         wheel(name, pinned[name] if version == "pinned" else version, entry or {}, standins, facts, {})
         for name, versions in described["wheels"].items()
@@ -59,6 +59,12 @@ def index(manifest: Manifest, facts: Facts, standins: Path) -> list[Wheel]:
     installed: dict[str, str] = {canonicalize_name(name): version for name, version in facts.distributions.items()}
     installed |= {canonicalize_name(name): tool.version for name, tool in manifest.build_tools.items()}
     closed = wheelhouse.close(wheels, installed, asked)
+    there = {(one.name, one.version) for one in closed}
+    for name, version in manifest.locked.items():
+        if (name, version) not in there:  # it has what is described of another version
+            entries = [entry for entry in described["wheels"].get(name, {}).values() if entry]
+            closed.append(wheel(name, version, entries[-1] if entries else {}, standins, facts, {}))
+    closed = wheelhouse.close(closed, installed, asked)
     traps = [
         wheel(name, version, entry or {}, standins, facts, {})
         for name, versions in described["traps"].items()
@@ -80,7 +86,7 @@ def _asked(manifest: Manifest, standins: Path) -> Iterator[Requirement]:
             yield from (Requirement(f"{name}{added.version}") for name, added in source.requirements.add.items())
 
 
-def pins(manifest: Manifest) -> dict[str, str]:
+def _pins(manifest: Manifest) -> dict[str, str]:
     """The versions that a manifest gives to wheels of the index."""
     found = {name: constraint.version.removeprefix("==") for name, constraint in manifest.constraints.items()}
     found |= {name: override.version for name, override in manifest.overrides.items()}

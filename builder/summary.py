@@ -38,6 +38,8 @@ def of(bump: Bump, root: Path, *, offline: bool = False) -> str:
         patched = [*_patches(bump, root, trees["before"], trees["after"])]
     lines = [f"## {before.name}: other pins", "", "| pin | before | after | |", "| --- | --- | --- | --- |"]
     lines += _pins(bump) or ["| none | | | |"]
+    if bump.drops_lock:
+        lines += ["", f"`{before.lock_file}` goes: it is of the pins before. The next image resolves anew."]
     lines += ["", *(f"**{cell(problem.message)}**\n" for problem in bump.problems), bump.report.markdown()]
     lines += ["### What the sources ask for", "", *(changed or ["* the same"]), ""]
     lines += ["### Patches", "", *(patched or ["* each as before"]), ""]

@@ -245,6 +245,9 @@ class Judge:
         for name, rule in {**self.policy["constraints"], **self.overrides}.items():
             text = f"the manifest holds {name}{rule['version']}"
             self.held[str(canonicalize_name(name))] = [rule["version"], text, here, rule["where"]]
+        lock = self.policy["manifest"].replace(".yaml", ".lock")
+        for name, version in self.policy["locked"].items():
+            self.held[name] = [f"=={version}", f"{lock} has {name} {version}", here, f"delete {lock}"]
         for name, rule in self.sealed.items():
             self.held[name] = [f"=={rule['version']}", f"the base has {name} {rule['version']}", here]
         self.held.pop(project, None)  # a constraint on what the step's own source is makes its paths impossible

@@ -7,6 +7,7 @@ import secrets
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,9 @@ def apart(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         engine.api.remove_image(image["Id"], force=True)
 
 
+NOWHERE = Path("/nowhere")  # a checkout without proofs
+
+
 def made(engine: Engine, tiny: str, name: str, *tags: str, label: str = "") -> str:
     """An image with those tags, and with a label."""
     text = f"FROM {tiny}\nLABEL test={name} nonce={secrets.token_hex(8)} {label}\n"
@@ -42,8 +46,19 @@ def made(engine: Engine, tiny: str, name: str, *tags: str, label: str = "") -> s
     return image_id
 
 
+def test_the_proof_of_an_image_goes_with_it(engine: Engine, tiny: str, apart: str, tmp_path: Path) -> None:
+    folder = tmp_path / "build/proofs"
+    folder.mkdir(parents=True)
+    stays, gone = made(engine, tiny, apart, f"vime:proved{apart}"), f"sha256:{secrets.token_hex(32)}"
+    for image_id in (stays, gone):
+        (folder / f"{image_id.removeprefix('sha256:')}.json").write_text("{}")
+    told = [one.what for one in cleaning.clean(engine, tmp_path, images=False, caches=False) if "proof" in one.what]
+    assert told == [f"the proof of {gone[:19]}"]
+    assert [path.stem for path in folder.iterdir()] == [stays.removeprefix("sha256:")]
+
+
 def removed(engine: Engine, *, images: bool = False, caches: bool = False) -> set[str]:
-    return {gone.what for gone in cleaning.clean(engine, images=images, caches=caches) if not gone.kept}
+    return {gone.what for gone in cleaning.clean(engine, NOWHERE, images=images, caches=caches) if not gone.kept}
 
 
 def test_rehearsals_and_images_without_a_tag_go_and_finished_images_stay(engine: Engine, tiny: str, apart: str) -> None:
@@ -85,7 +100,7 @@ def test_a_container_goes_unless_its_process_may_still_live(engine: Engine, tiny
         stranger = engine.api.create_container(tiny, ["true"], name=f"stranger-{apart}")["Id"]
         names["stranger"] = stranger
         assert removed(engine) == {f"container ended-{apart}"}
-        kept = {gone.what: gone.kept for gone in cleaning.clean(engine, images=False, caches=False)}
+        kept = {gone.what: gone.kept for gone in cleaning.clean(engine, NOWHERE, images=False, caches=False)}
         assert kept[f"container living-{apart}"] == f"in use by process 1 on {here}"
         for which in ("living", "elsewhere"):
             engine.api.kill(names[which])
@@ -122,7 +137,7 @@ def test_an_image_that_somebody_uses_stays_and_says_so(engine: Engine, tiny: str
     made(engine, tiny, apart, tag, label=f"vime-image-{apart}.image=x")
     user = engine.api.create_container(tag, ["true"], name=f"user-{apart}")["Id"]
     try:
-        (gone,) = [gone for gone in cleaning.clean(engine, images=False, caches=False) if tag in gone.what]
+        (gone,) = [gone for gone in cleaning.clean(engine, NOWHERE, images=False, caches=False) if tag in gone.what]
         assert "container" in gone.kept
         assert engine.image_id(tag)
     finally:

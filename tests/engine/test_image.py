@@ -17,10 +17,10 @@ from conftest import FACTS, MANIFEST, ROOT
 from registries import pushed, registry
 from test_bake import bake
 
-from builder import facts, manifest, matrix
+from builder import facts, locking, made, manifest, matrix
 from builder.build import Order
 from builder.engine import Engine
-from builder.errors import BaseFactsError, ImagesError
+from builder.errors import BaseFactsError, ImagesError, UnprovedError
 from builder.report import Report
 
 NAME = "rocm7.14"
@@ -179,6 +179,32 @@ def test_its_labels_say_what_it_is_and_the_manifest_that_it_carries_has_the_dige
     with engine.container(tag, ["sha256sum", path]) as container:
         assert container.wait() == 0
         assert container.output().split()[0] == labels["vime-image.manifest"].removeprefix("sha256:")
+
+
+@pytest.mark.usefixtures("all_built")
+def test_a_verified_image_locks_its_manifest_and_no_other_one(
+    project: Path, pinned: dict[str, Order], engine: Engine
+) -> None:
+    path, tag = project / f"images/{NAME}.lock", next(iter(pinned))
+    written, yaml = (project / MANIFEST.dockerfile).read_text("utf-8"), project / "images/shared/vime.yaml"
+    text = yaml.read_text("utf-8")
+    try:
+        done = run(project, engine, "lock", NAME)
+        assert done.returncode == 0, done.stderr
+        versions = locking.of(made.read(engine, tag)).versions
+        assert done.stdout == f"{len(versions)} distributions, as {tag} has them\n"
+        assert [f"{name}=={versions[name]}" for name in sorted(versions)] == path.read_text("utf-8").splitlines()[2:]
+        assert run(project, engine, "check", NAME).returncode == 0
+        assert '"locked": {\n' in (project / MANIFEST.dockerfile).read_text("utf-8")
+        yaml.write_text(text.replace("version: <26", "version: <25"), "utf-8")
+        refused = run(project, engine, "lock", NAME)
+        assert refused.returncode == UnprovedError.exit_code
+        assert f"error: {tag} was made of other pins or requirements" in refused.stderr
+        assert f"hint: rm images/{NAME}.lock && python -m builder image {NAME}\n" in refused.stderr
+    finally:
+        yaml.write_text(text, "utf-8")
+        path.unlink(missing_ok=True)
+        (project / MANIFEST.dockerfile).write_text(written, "utf-8")
 
 
 @pytest.mark.usefixtures("all_built")

@@ -23,6 +23,7 @@ from test_preflight import packages, world
 
 from builder import facts, manifest
 from builder.errors import DriftError, PreflightError, UsageError
+from builder.lock import Lock
 
 __all__ = ["packages", "world"]  # fixtures of another file
 FACTS = facts.of(MANIFEST, ROOT)
@@ -77,6 +78,22 @@ def test_a_bump_that_holds_changes_tag_and_commit_and_renders(world: World, proj
     assert f"/compare/{world.commits['vllm']}...{commit})" in summary
     assert "* BUILD_VLLM" in summary
     assert "* SEAL_BASE" not in summary
+
+
+def test_a_bump_removes_the_lock_of_the_pins_before_and_says_how_to_get_another(world: World, project: Path) -> None:
+    world.repositories["vllm"].commit({"CHANGES": "x\n"}, tag="v0.29.1")
+    path = project / MANIFEST.lock_file
+    path.write_text(Lock(world.manifest().resolution, {"transformers": "5.12.0"}).text(NAME))
+    assert command(project, "render", NAME).returncode == 0
+    assert command(project, "bump", NAME, "vllm=v0.29.0").returncode == 0
+    assert path.is_file(), "the pins are these already"
+    done = command(project, "bump", NAME, "vllm=v0.29.1", "--summary", "summary.md")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert f"once an image of these is verified: python -m builder lock {NAME}\n" in done.stderr
+    assert f"removed: {MANIFEST.lock_file}\n" in done.stderr
+    assert f"`{MANIFEST.lock_file}` goes" in (project / "summary.md").read_text()
+    assert not path.exists()
+    assert command(project, "check", NAME).returncode == 0
 
 
 def test_the_summary_says_what_the_sources_ask_for_and_what_becomes_of_patches_and_how_long_the_steps_took(

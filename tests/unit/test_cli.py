@@ -217,7 +217,6 @@ def test_a_wrong_command_line_says_where_the_help_is(project: Project, arguments
         ["--all", "--set", "vime.commit=x"],
         ["--all", "--refresh", "VERIFY"],
         ["--all", "--no-cache"],
-        ["--all", "--cache-from", "localhost:5000/vime:x"],
         [NAME, "--no-cache", "--cache-from", "localhost:5000/vime:x"],
         [NAME, "--jobs", "2"],
         [NAME, "--fail-fast"],
@@ -227,6 +226,20 @@ def test_a_wrong_command_line_says_where_the_help_is(project: Project, arguments
 )
 def test_what_is_for_one_image_is_not_for_all_and_the_other_way_round(project: Project, words: list[str]) -> None:
     assert "Usage: " in project.refusal(errors.UsageError, "image", *words)
+
+
+def test_all_images_take_their_steps_from_a_registry_and_not_from_one_image(project: Project) -> None:
+    for place in ("localhost:5000/vime:x", "team"):
+        told = project.refusal(errors.UsageError, "image", "--all", "--cache-from", place)
+        assert f"error: {place!r} names no registry\n    hint: a host, and a folder if there is one" in told
+
+
+def test_a_time_that_is_none_is_refused_before_any_engine_is_asked(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    told = project.refusal(errors.UsageError, "rehearse", NAME)
+    assert told.startswith("error: SOURCE_DATE_EPOCH is 'yesterday', not seconds since 1970\n")
 
 
 def test_a_gpu_target_that_no_image_has_is_refused_before_any_engine_is_asked(project: Project) -> None:

@@ -24,6 +24,7 @@ FILE = "requirements/vllm/rocm.txt"
 WHERE = "change images/x.yaml, sources.vllm.requirements (line 71)"
 INDEX = (
     Wheel("clean", "1.0", ("helper>=1", "torch>=2.0", "ghost; extra == 'all'")),
+    Wheel("helper", "1.0"),
     Wheel("helper", "1.5"),
     Wheel("torch", "2.13.0", ("nvidia-cublas",)),
     Wheel("nvidia-cublas", "13.0"),
@@ -66,6 +67,7 @@ POLICY: dict[str, Any] = {
         "nvidia-*": {"reason": "a CUDA build", "where": "forbidden.nvidia-* (line 40)"},
         "amdsmi": {"reason": "a second libamd_smi", "where": "forbidden.amdsmi (line 41)"},
     },
+    "locked": {},
     "constraints": {
         "numpy": {"version": "==1.26.4", "where": "constraints.numpy (line 50)"},
         "pyarrow": {"version": "<26", "where": "constraints.pyarrow (line 51)"},
@@ -310,6 +312,14 @@ def test_what_an_override_lacks_is_exactly_what_is_waived(step: Step) -> None:
     told = step.refusal("opencv\nnumpy\n", policy={"overrides": waived})
     assert "opencv 4.11.0, an override, lacks no numpy: its waiver has to go" in told
     assert "change images/x.yaml, pip_check.OpenCV.numpy" in told
+
+
+def test_what_is_locked_is_taken_where_it_is_asked_for_and_nothing_is_installed_because_of_it(step: Step) -> None:
+    locked = {"locked": {"helper": "1.0", "modern": "1.0", "torch": "1.0"}}  # what is sealed is not for a lock to say
+    assert step.install("helper\n", policy=locked) == {"helper": "1.0"}
+    told = step.refusal("helper>=1.5\n", policy=locked)
+    assert "asks for helper>=1.5, but images/x.lock has helper 1.0" in told
+    assert "change images/x.yaml, sources.vllm.requirements (line 71) or delete images/x.lock" in told
 
 
 def test_an_override_that_is_left_out_is_not_installed(step: Step) -> None:
