@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from builder.engine import Engine
 
 KFD = Path("/dev/kfd")
 DRI = Path("/dev/dri")
@@ -25,6 +28,16 @@ def of_host(kfd: Path = KFD, dri: Path = DRI) -> Devices:
     nodes = [kfd, *sorted(dri.glob("renderD*"))]
     groups = {node.stat().st_gid for node in nodes} - {0}
     return Devices(tuple(str(path) for path in (kfd, dri) if path.exists()), tuple(sorted(groups)))
+
+
+def of(engine: Engine) -> Devices:
+    """Those of the machine that an engine runs on; of another machine than this, none are known."""
+    return of_host() if engine.is_local else Devices((), ())
+
+
+def why_none(engine: Engine) -> str:
+    """Why no GPU is given to a container."""
+    return f"this machine has no {KFD}" if engine.is_local else "the engine is on another machine: run this there"
 
 
 def host_options(found: Devices) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import re
 import secrets
 import socket
 import tarfile
+import time
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,8 @@ OLDEST = (26, 0)
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
+GRACE_S = 30  # over its time limit, until a container whose `timeout` does not end it is ended from outside
+TIMED_OUT = 124  # the exit code of `timeout`
 CLEAN = "python -m builder clean"
 
 
@@ -226,7 +229,7 @@ class Engine:
                     }
                     self.api.put_archive(name, folder, _archive(inside))
                 self.api.start(name)
-                yield Container(self._client, name)
+                yield Container(self._client, name, time_limit_s)
         finally:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 self.api.remove_container(name, force=True, v=True)
@@ -244,17 +247,31 @@ class Engine:
 class Container:
     """A running container."""
 
-    def __init__(self, client: docker.DockerClient, container_id: str) -> None:
+    def __init__(self, client: docker.DockerClient, container_id: str, time_limit_s: float) -> None:
         self._client = client
+        self._deadline = time.monotonic() + time_limit_s + GRACE_S
         self.id = container_id
 
     def wait(self) -> int:
-        """Its exit code, when it has ended; it ends by its own time limit (exit code 124)."""
-        return int(self._client.api.wait(self.id, timeout=None)["StatusCode"])
+        """Its exit code, when it has ended; `TIMED_OUT` at its time limit, even where its image's `timeout` is none."""
+        left = max(1.0, self._deadline - time.monotonic())
+        try:
+            return int(self._client.api.wait(self.id, timeout=left)["StatusCode"])
+        except requests.exceptions.RequestException:
+            if time.monotonic() < self._deadline:
+                raise
+        with contextlib.suppress(docker.errors.APIError):  # it has just ended
+            self._client.api.kill(self.id)
+        return TIMED_OUT
 
     def output(self) -> str:
         """All that it has written, standard output and error together."""
         return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
+
+
+def last_lines(output: str) -> str:
+    """The end of what a container has written: 20 lines at most, and no line without an end."""
+    return "\n".join(output[-4000:].splitlines()[-20:])
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
