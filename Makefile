@@ -135,6 +135,10 @@ engine-table: $(VENV)/development engine ## make every engine failure happen, an
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py \
 		tests/engine/test_push.py
 
+.PHONY: kills
+kills: $(VENV)/development ## kill each command that writes files at 20 random moments
+	@KILLS=20 $(VENV)/bin/python -m pytest -k killed tests/unit/test_files.py tests/unit/test_bump.py
+
 $(VENV)/runtime: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --editable .

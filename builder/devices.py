@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from builder.engine import Engine
+from typing import Any
 
 KFD = Path("/dev/kfd")
 DRI = Path("/dev/dri")
@@ -30,14 +27,14 @@ def of_host(kfd: Path = KFD, dri: Path = DRI) -> Devices:
     return Devices(tuple(str(path) for path in (kfd, dri) if path.exists()), tuple(sorted(groups)))
 
 
-def of(engine: Engine) -> Devices:
+def of(*, is_local: bool) -> Devices:
     """Those of the machine that an engine runs on; of another machine than this, none are known."""
-    return of_host() if engine.is_local else Devices((), ())
+    return of_host() if is_local else Devices((), ())
 
 
-def why_none(engine: Engine) -> str:
+def why_none(*, is_local: bool) -> str:
     """Why no GPU is given to a container."""
-    return f"this machine has no {KFD}" if engine.is_local else "the engine is on another machine: run this there"
+    return f"this machine has no {KFD}" if is_local else "the engine is on another machine: run this there"
 
 
 def host_options(found: Devices) -> dict[str, Any]:

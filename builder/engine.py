@@ -10,7 +10,6 @@ import re
 import secrets
 import socket
 import tarfile
-import time
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +19,7 @@ import docker.types
 import requests.exceptions
 
 from builder.connection import A_PRIVATE_ONE, answering, connect
+from builder.container import Container
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ OLDEST = (26, 0)
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
 MEMORY_BYTES = 16 * 1024**3
 PROCESSES = 4096
-GRACE_S = 30  # over its time limit, until a container whose `timeout` does not end it is ended from outside
-TIMED_OUT = 124  # the exit code of `timeout`
 CLEAN = "python -m builder clean"
 
 
@@ -242,36 +240,6 @@ class Engine:
             self.api.remove_container(container["Id"], force=True, v=True)
         for image in self.api.images(filters=mine):
             self.api.remove_image(image["Id"], force=True)
-
-
-class Container:
-    """A running container."""
-
-    def __init__(self, client: docker.DockerClient, container_id: str, time_limit_s: float) -> None:
-        self._client = client
-        self._deadline = time.monotonic() + time_limit_s + GRACE_S
-        self.id = container_id
-
-    def wait(self) -> int:
-        """Its exit code, when it has ended; `TIMED_OUT` at its time limit, even where its image's `timeout` is none."""
-        left = max(1.0, self._deadline - time.monotonic())
-        try:
-            return int(self._client.api.wait(self.id, timeout=left)["StatusCode"])
-        except requests.exceptions.RequestException:
-            if time.monotonic() < self._deadline:
-                raise
-        with contextlib.suppress(docker.errors.APIError):  # it has just ended
-            self._client.api.kill(self.id)
-        return TIMED_OUT
-
-    def output(self) -> str:
-        """All that it has written, standard output and error together."""
-        return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
-
-
-def last_lines(output: str) -> str:
-    """The end of what a container has written: 20 lines at most, and no line without an end."""
-    return "\n".join(output[-4000:].splitlines()[-20:])
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

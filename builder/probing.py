@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, cast
 
 from builder import devices, reading, render, verdict
-from builder.engine import TIMED_OUT, last_lines
+from builder.container import TIMED_OUT, last_lines
 from builder.errors import Problem, TimeLimitError, VerificationError
 from builder.observed import SETTINGS
 
@@ -55,9 +55,7 @@ def probe(engine: Engine, image_id: str, python: str | None, found: Devices) -> 
 
 
 def _unreadable(error: Exception) -> VerificationError:
-    return VerificationError(
-        Problem(f"the probe's result cannot be read: {type(error).__name__}: {str(error)[:400]}")
-    )
+    return VerificationError(Problem(f"the probe's result cannot be read: {type(error).__name__}: {str(error)[:400]}"))
 
 
 def _host(found: Devices, setting: str) -> dict[str, Any]:

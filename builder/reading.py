@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from builder import recording, registry, render
 from builder import vocabulary as v
-from builder.engine import last_lines
+from builder.container import last_lines
 from builder.errors import BaseFactsError, Problem, RenderError
 from builder.facts import Facts
 from builder.trace import Event

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pydantic
 
 from builder import checklist, lists, render
-from builder.engine import TIMED_OUT, last_lines
+from builder.container import TIMED_OUT, last_lines
 from builder.errors import EngineGoneError, Problem, TimeLimitError, UsageError, VerificationError
-from builder.report import Check
+from builder.report import Check  # noqa: TC001 (pydantic reads the annotations)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import pytest
 from conftest import FACTS, MANIFEST, quiet
 
-from builder import buildkit, probing, verify
+from builder import buildkit, container, probing, verify
 from builder import engine as engines
 from builder.devices import Devices
 from builder.engine import Engine
@@ -21,7 +21,7 @@ DIGESTS = f"""cd /vime-check
 programs=$(cat {" ".join(verify.PROGRAMS)} | {SHA})
 list=$(cat checks.json | {SHA})
 """
-RESULT = r'{\"program_sha256\": \"$programs\", \"list_sha256\": \"$list\", \"checks\": '
+RESULT = r"{\"program_sha256\": \"$programs\", \"list_sha256\": \"$list\", \"checks\": "
 CHECK = r"{\"name\": \"a\", \"kind\": \"b\", \"outcome\": \"passed\", \"detail\": \"\", \"hint\": \"\", \"seconds\": "
 
 # What stands in the place of the image's Python, or of its `timeout`; and what is said of it, by which kind of error.
@@ -42,9 +42,21 @@ HOSTILE: dict[str, tuple[str, str, type[BuilderError]]] = {
         "its result cannot be read",
         VerificationError,
     ),
-    "answers for another program": (f'{DIGESTS}programs=; echo "$5{RESULT}[]}}"', "belongs to another program", VerificationError),
-    "answers with a number for the checks": (f'{DIGESTS}echo "$5{RESULT}7}}"', "cannot be read: checks: ", VerificationError),
-    "answers with half a check": (f'{DIGESTS}echo "$5{RESULT}[{{}}]}}"', "cannot be read: checks.0.name: ", VerificationError),
+    "answers for another program": (
+        f'{DIGESTS}programs=; echo "$5{RESULT}[]}}"',
+        "belongs to another program",
+        VerificationError,
+    ),
+    "answers with a number for the checks": (
+        f'{DIGESTS}echo "$5{RESULT}7}}"',
+        "cannot be read: checks: ",
+        VerificationError,
+    ),
+    "answers with half a check": (
+        f'{DIGESTS}echo "$5{RESULT}[{{}}]}}"',
+        "cannot be read: checks.0.name: ",
+        VerificationError,
+    ),
     "answers with no checks": (f'{DIGESTS}echo "$5{RESULT}[]}}"', "does not name the checks", VerificationError),
     "answers with a check of its own": (
         f'{DIGESTS}echo "$5{RESULT}[{CHECK}1, \\"notes\\": []}}]}}"',
@@ -63,7 +75,7 @@ HOSTILE: dict[str, tuple[str, str, type[BuilderError]]] = {
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower than they are for others: this machine has other work too."""
     monkeypatch.setattr(verify, "TIME_LIMIT_S", 3)
-    monkeypatch.setattr(engines, "GRACE_S", 1)
+    monkeypatch.setattr(container, "GRACE_S", 1)
     monkeypatch.setattr(engines, "PROCESSES", 48)
     monkeypatch.setattr(engines, "MEMORY_BYTES", 64 * 1024**2)
 
@@ -97,7 +109,7 @@ def test_an_image_that_means_harm_is_a_failure_with_a_short_word(engine: Engine,
 @pytest.mark.usefixtures("limits")
 @pytest.mark.parametrize("answer", ["[]", "{", '{"nodes": 7}', '{"seconds": []}', "null"])
 def test_a_probe_that_is_answered_with_nonsense_is_a_failure_too(engine: Engine, tiny: str, answer: str) -> None:
-    script = f"[ \"$1\" != -c ] || exit 0\necho \"$3\"'{answer}'"
+    script = f'[ "$1" != -c ] || exit 0\necho "$3"\'{answer}\''
     with hostile(engine, tiny, script) as image, pytest.raises(VerificationError, match="result cannot be read"):
         probing.probe(engine, image, PYTHON, Devices((), ()))
 
@@ -119,9 +131,9 @@ while read -r name value; do
 done < /proc/self/status
 touch /tmp/x /given/x && echo "scratch"
 """
-    with engine.container(tiny, ["bash", "-c", script], files={"/given/a": b""}) as container:
-        assert container.wait() == 0
-        said = container.output().splitlines()
+    with engine.container(tiny, ["bash", "-c", script], files={"/given/a": b""}) as running:
+        assert running.wait() == 0
+        said = running.output().splitlines()
     told = [line for line in said if line.split()[0] in {"wrote", "rang", "named", "reached", "saw"}]
     assert told in ([], ["wrote /dev"]), said  # its own /dev, a file system in memory
     assert "scratch" in said
