@@ -167,8 +167,12 @@ engine-table: $(VENV)/development engine ## make every engine failure happen, an
 	@$(VENV)/bin/python -m pytest -q --update-golden tests/engine/test_engine_faults.py tests/engine/test_registry.py \
 		tests/engine/test_push.py
 
-.PHONY: lock
-lock: $(VENV)/runtime ## pin with hashes what the tool, its tests and its lints are made of (ARGS=--upgrade)
+.PHONY: kills
+kills: $(VENV)/development ## kill each command that writes files at 20 random moments
+	@KILLS=20 $(VENV)/bin/python -m pytest -k killed tests/unit/test_files.py tests/unit/test_bump.py
+
+.PHONY: requirements
+requirements: $(VENV)/runtime ## pin with hashes what the tool, its tests and its lints are made of (ARGS=--upgrade)
 	@sed --quiet 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) pyproject.toml - --python-version 3.10 \
 		--output-file requirements/runtime.txt
 	@set -e; for group in development workflows audit; do $(LOCK) --group $$group --python-version 3.11 \
@@ -180,7 +184,7 @@ audit: $(VENV)/audit ## are there known holes in what is locked? (asks PyPI; wha
 		--requirement $$set; done
 
 LOCK := $(VENV)/bin/uv pip compile --no-config --quiet --universal --generate-hashes --no-annotate \
-	--custom-compile-command "make lock" $(ARGS)
+	--custom-compile-command "make requirements" $(ARGS)
 INSTALL := $(VENV)/bin/python -m pip install --quiet --require-hashes --requirement
 
 $(VENV)/runtime: pyproject.toml requirements/runtime.txt

@@ -115,7 +115,8 @@ def new(name: str, reference: str) -> None:
     if digest == v.UNKNOWN:
         digest = _asked(image)
     base, facts = starting.base(image, digest, ROOT / bases.FOLDER)
-    write_atomically(path, starting.manifest(path, base, facts))
+    with alone(f"manifest:{name}"):
+        write_atomically(path, starting.manifest(path, base, facts))
     click.echo(f"written: {path}", err=True)
     click.echo("next, as docs/new-image.md has it:", err=True)
     for step in starting.steps(name, base, facts):

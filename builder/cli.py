@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from builder import base_commands, build_commands, image_commands, inspect_commands, matrix_commands, pin_commands
 from builder import manifest as manifests
 from builder import render as rendering
-from builder.errors import BuilderError
-from builder.project import ROOT, assert_fresh, known_images, load, shown
+from builder.errors import BuilderError, writing
+from builder.project import ROOT, alone, assert_fresh, known_images, load, shown
 from builder.report import write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STOPPED = 128  # a shell's exit code for a program that a signal has ended: this and the signal
 
@@ -58,13 +61,20 @@ def render(images: tuple[str, ...], only_check: bool) -> None:  # noqa: FBT001 -
     Example: python -m builder render rocm7.14
     """
     for name in images or known_images():
-        manifest, facts = load(name)
-        text = rendering.render(manifest, facts)
         if only_check:
-            assert_fresh(manifest, text)
+            manifest, facts = load(name)
+            assert_fresh(manifest, rendering.render(manifest, facts))
         else:
-            write_atomically(ROOT / manifest.dockerfile, text)
-            click.echo(shown(ROOT / manifest.dockerfile))
+            click.echo(shown(_rendered(name)))
+
+
+def _rendered(name: str) -> Path:
+    """The Dockerfile of an image, written; a bump of its manifest does not come in between."""
+    load(name)  # what is no image needs no lock
+    with alone(f"manifest:{name}"):
+        manifest, facts = load(name)
+        write_atomically(ROOT / manifest.dockerfile, rendering.render(manifest, facts))
+    return ROOT / manifest.dockerfile
 
 
 for _command in (
@@ -90,7 +100,8 @@ def run() -> NoReturn:
     """One command; 0 is good, each kind of failure has its exit code in errors.py."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        main(standalone_mode=False)
+        with writing():
+            main(standalone_mode=False)
     except BuilderError as error:
         click.echo(error, err=True)
         sys.exit(error.exit_code)

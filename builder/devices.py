@@ -27,6 +27,16 @@ def of_host(kfd: Path = KFD, dri: Path = DRI) -> Devices:
     return Devices(tuple(str(path) for path in (kfd, dri) if path.exists()), tuple(sorted(groups)))
 
 
+def of(*, is_local: bool) -> Devices:
+    """Those of the machine that an engine runs on; of another machine than this, none are known."""
+    return of_host() if is_local else Devices((), ())
+
+
+def why_none(*, is_local: bool) -> str:
+    """Why no GPU is given to a container."""
+    return f"this machine has no {KFD}" if is_local else "the engine is on another machine: run this there"
+
+
 def host_options(found: Devices) -> dict[str, Any]:
     """What a container needs of its host to use the GPUs, in the words of the SDK's create_host_config."""
     return {

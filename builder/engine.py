@@ -21,6 +21,7 @@ import docker.utils.proxy
 import requests.exceptions
 
 from builder.connection import A_PRIVATE_ONE, answering, connect
+from builder.container import Container
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class Engine:
                     }
                     self.api.put_archive(name, folder, _archive(inside))
                 self.api.start(name)
-                yield Container(self._client, name)
+                yield Container(self._client, name, time_limit_s)
         finally:
             with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 self.api.remove_container(name, force=True, v=True)
@@ -250,22 +251,6 @@ class Engine:
             self.api.remove_container(container["Id"], force=True, v=True)
         for image in self.api.images(filters=mine):
             self.api.remove_image(image["Id"], force=True)
-
-
-class Container:
-    """A running container."""
-
-    def __init__(self, client: docker.DockerClient, container_id: str) -> None:
-        self._client = client
-        self.id = container_id
-
-    def wait(self) -> int:
-        """Its exit code, when it has ended; it ends by its own time limit (exit code 124)."""
-        return int(self._client.api.wait(self.id, timeout=None)["StatusCode"])
-
-    def output(self) -> str:
-        """All that it has written, standard output and error together."""
-        return str(self._client.api.logs(self.id).decode("utf-8", "replace"))
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -93,6 +96,12 @@ class BusyError(BuilderError):
     """Another process of this checkout is at it."""
 
     exit_code = 6
+
+
+class UnwritableError(BuilderError):
+    """A file or a folder cannot be written, or not be read: permissions, a full or a read-only disk."""
+
+    exit_code = 43
 
 
 class PreflightError(BuilderError):
@@ -245,3 +254,31 @@ class StandInError(BuilderError):
     """The stand-in base for a rehearsal could not be made."""
 
     exit_code = 22
+
+
+# What is no fault of ours, when the system says it of a file.
+_REFUSALS = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EIO, errno.ENOLCK),
+}
+
+
+@contextlib.contextmanager
+def writing(path: Path | None = None) -> Iterator[None]:
+    """Have what the system says against a file told in our words.
+
+    Args:
+        path: the file; without it, whichever the system names.
+
+    Raises:
+        UnwritableError
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+        what = f"write {path or error.filename}" if path or error.filename else "write"
+        reason = (error.strerror or str(error)).lower()
+        hint = "it takes a folder that this user may write to, and a disk with room; `check` writes nothing"
+        raise UnwritableError(Problem(f"cannot {what}: {reason}", hint=hint)) from error

@@ -36,12 +36,12 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
     engine = front.engine()
     manifest, _ = load(verifying.made_from(engine, tag))
     binds = running.binds(manifest, dict(front.pair(mount, "--mount") for mount in mounts))
-    session = running.session(tag, command, binds, devices.of_host())
+    session = running.session(tag, command, binds, devices.of(is_local=engine.is_local))
     if only_print:
         click.echo(running.command_line(session))
         return
     if not session.host["devices"]:
-        click.echo(f"this machine has no {devices.KFD}: no GPU in the container", err=True)
+        click.echo(f"no GPU in the container: {devices.why_none(is_local=engine.is_local)}", err=True)
     sys.exit(running.run(engine, session, lambda remark: click.echo(remark, err=True)))
 
 
@@ -190,7 +190,10 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
 def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:
     from builder import devices, probing  # noqa: PLC0415
 
-    return probing.probe(engine, image_id, python, devices.of_host())
+    found = devices.of(is_local=engine.is_local)
+    if not found.paths:
+        click.echo(f"no GPU in the container: {devices.why_none(is_local=engine.is_local)}", err=True)
+    return probing.probe(engine, image_id, python, found)
 
 
 def _tell(probed: Probed) -> None:

@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, cast
 
 from builder import devices, reading, render, verdict
+from builder.container import TIMED_OUT, last_lines
 from builder.errors import Problem, TimeLimitError, VerificationError
 from builder.observed import SETTINGS
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 FOLDER = "/vime-probe"
 PROGRAMS = ("probe.py", "gpu_trial.py")
 TIME_LIMIT_S = 900  # 16 GPUs on which every trial runs into its own limit, 16 of them at once, take 840
-TIMED_OUT = 124  # the exit code of `timeout`
+# What a result that is not our program's comes to, where it is read.
+UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Before `--`, interpreters: the first that has a torch goes on, or else the first at all, which says that it has none.
 START = """
 torch= first=
@@ -44,7 +46,16 @@ def probe(engine: Engine, image_id: str, python: str | None, found: Devices) -> 
     """
     targets = engine.labels(image_id).get(f"{render.LABEL}.gpu_targets", "")
     seen = {setting: _seen(engine, image_id, python, found, setting, targets) for setting in SETTINGS}
-    return verdict.judge(seen, tuple(filter(None, targets.split(";"))))
+    try:
+        probed = verdict.judge(seen, tuple(filter(None, targets.split(";"))))
+        _ = probed.table, probed.json()
+    except UNFIT as error:
+        raise _unreadable(error) from error
+    return probed
+
+
+def _unreadable(error: Exception) -> VerificationError:
+    return VerificationError(Problem(f"the probe's result cannot be read: {type(error).__name__}: {str(error)[:400]}"))
 
 
 def _host(found: Devices, setting: str) -> dict[str, Any]:
@@ -74,8 +85,11 @@ def _seen(engine: Engine, image_id: str, python: str | None, found: Devices, set
         output = container.output()
     for line in output.splitlines():
         if line.startswith(nonce):
-            return cast("Seen", json.loads(line.removeprefix(nonce)))
-    tail = "\n".join(output.splitlines()[-20:]) or None
+            try:
+                return cast("Seen", json.loads(line.removeprefix(nonce)))
+            except UNFIT as error:
+                raise _unreadable(error) from error
+    tail = last_lines(output) or None
     if exit_code == TIMED_OUT:
         raise TimeLimitError(Problem(f"the probe reached its time limit of {TIME_LIMIT_S} s", hint=tail))
     raise VerificationError(Problem(f"the probe did not run: exit code {exit_code} and no result", hint=tail))

@@ -13,7 +13,7 @@ from builder import facts as bases
 from builder import manifest as manifests
 from builder import schema
 from builder.consistency import in_tag
-from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError
+from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -95,10 +95,13 @@ def alone(what: str) -> Iterator[None]:
 
     Raises:
         BusyError: with who is at it already.
+        UnwritableError
     """
     path = kept(ROOT, what) / "lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
+    with contextlib.ExitStack() as opened:
+        with writing(shown(path.parent)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context(path.open("a+", encoding="utf-8"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -107,6 +110,7 @@ def alone(what: str) -> Iterator[None]:
             hint = "wait for it, or end it; what it has built already is in the engine's cache"
             raise BusyError(Problem(f"{what} is being worked on by {holder}", hint=hint)) from None
         file.truncate(0)
-        file.write(f"process {os.getpid()} since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n")
-        file.flush()
+        with contextlib.suppress(OSError):  # on a full disk nobody learns who it is; the lock holds all the same
+            file.write(f"process {os.getpid()} since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n")
+            file.flush()
         yield

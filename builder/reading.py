@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from builder import recording, registry, render
 from builder import vocabulary as v
+from builder.container import last_lines
 from builder.errors import BaseFactsError, Problem, RenderError
 from builder.facts import Facts
 from builder.trace import Event
@@ -129,14 +130,19 @@ def inside(engine: Engine, reference: str, first: Sequence[str]) -> tuple[dict[s
         time_limit_s=TIME_LIMIT_S,
     ) as container:
         exit_code = container.wait()
-        lines = container.output().splitlines()
+        output = container.output()
+    lines = output.splitlines()
     results = [line.removeprefix(nonce) for line in lines if line.startswith(nonce)]
     if exit_code or len(results) != 1:
-        said = "\n".join([f"exit code {exit_code}; its last lines:", *lines[-10:]])
+        said = f"exit code {exit_code}; its last lines:\n{last_lines(output)}"
         hint = f"a shell in it: docker run --rm -it --entrypoint bash {reference}"
         none = "it has no python" if exit_code == 127 and not lines else said  # noqa: PLR2004 (the shell's: not found)
         raise BaseFactsError(Problem(f"{reference} cannot be read: {none}", hint=hint))
-    return json.loads(results[0]), [line for line in lines if not line.startswith(nonce)]
+    try:
+        found = json.loads(results[0])
+    except (ValueError, RecursionError) as error:
+        raise BaseFactsError(Problem(f"{reference} cannot be read: its answer is no JSON: {error}")) from error
+    return found, [line for line in lines if not line.startswith(nonce)]
 
 
 def _digest(engine: Engine, reference: str, image: str, digest: str) -> str:

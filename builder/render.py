@@ -130,6 +130,10 @@ def _dropping(values: dict[str, str]) -> str:
 class _Compiled(jinja2.FileSystemBytecodeCache):
     """Templates as they were compiled for an earlier run; where nothing can be kept, each run compiles them."""
 
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        # A path that the locale cannot read has no UTF-8.
+        return super().get_cache_key(name, filename and ascii(filename))
+
     def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         with contextlib.suppress(OSError):
             COMPILED.mkdir(parents=True, exist_ok=True)

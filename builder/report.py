@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from builder.errors import Problem, UsageError, plain
+from builder.errors import Problem, UsageError, plain, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ PASSED: Final = "passed"
 FAILED: Final = "failed"
 COULD_NOT_RUN: Final = "could not run"
 OUTCOMES: tuple[Outcome, ...] = (PASSED, FAILED, COULD_NOT_RUN)
+UNFINISHED = ".new"  # ends the name of what is still being written, or never was to its end
 _MARK = {PASSED: "ok", FAILED: "FAILED", COULD_NOT_RUN: "could not run"}
 
 
@@ -175,14 +177,20 @@ def parse(text: str) -> Report:
 
 
 def assert_format(path: Path) -> None:
-    """Refuse a file whose ending names no format, before an hour of work ends there.
+    """Refuse a file whose ending names no format, or that cannot be written, before an hour of work ends there.
 
     Raises:
-        UsageError
+        UsageError: where the ending names none.
+        UnwritableError
     """
     if path.suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise UsageError(Problem(f"no report has the ending {path.suffix!r}: {str(path)!r}", hint=f"known are {known}"))
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def json_schema() -> dict[str, object]:
@@ -218,18 +226,26 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Replace several files, each whole; none, where one of them cannot be written."""
+    """Replace several files, each whole; none, where one of them cannot be written.
+
+    Raises:
+        UnwritableError
+    """
     temporary: dict[Path, Path] = {}
     try:
         for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            temporary[path] = Path(name)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            temporary[path].chmod(0o644)
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+                temporary[path] = Path(name)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())  # a machine that fails must not leave the new name with nothing in it
+                temporary[path].chmod(0o644)
         for path, new in temporary.items():
-            new.replace(path)
+            with writing(path):
+                new.replace(path)
     finally:
         for new in temporary.values():
             new.unlink(missing_ok=True)

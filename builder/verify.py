@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+import pydantic
 
 from builder import checklist, lists, render
-from builder.errors import Problem, TimeLimitError, UsageError, VerificationError
-from builder.report import OUTCOMES, Check, Outcome
+from builder.container import TIMED_OUT, last_lines
+from builder.errors import EngineGoneError, Problem, TimeLimitError, UsageError, VerificationError
+from builder.report import Check  # noqa: TC001 (pydantic reads the annotations)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 FOLDER = "/vime-check"
 PROGRAMS = ("check.py", "device.py", "imports.py", "seal.py", "trial.py")  # in the order of the proof's digest
 TIME_LIMIT_S = 1800
-TIMED_OUT = 124  # the exit code of `timeout`, which every container of ours runs in
+STOPPED = 143  # the exit code of `timeout` after a SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,15 @@ class Verified:
 
     gpu_targets: tuple[str, ...]
     pins: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the program in the container prints, as far as it is read here."""
+
+    program_sha256: str
+    list_sha256: str
     checks: tuple[Check, ...]
 
 
@@ -89,49 +102,41 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts, *, t
     return Verified(
         gpu_targets=tuple(filter(None, targets.split(";"))),
         pins=(config.get("Labels") or {}).get(f"{render.LABEL}.pins", "unknown"),
-        checks=tuple(_check(entry) for entry in cast("list[dict[str, object]]", proof["checks"])),
+        checks=proof.checks,
     )
 
 
-def _proof(output: str, nonce: str, exit_code: int) -> dict[str, object]:
+def _proof(output: str, nonce: str, exit_code: int) -> Proof:
     for line in output.splitlines():
         if line.startswith(nonce):
             try:
-                proof = json.loads(line.removeprefix(nonce))
-            except ValueError as error:
-                raise _did_not_run(f"its result cannot be read: {error}", output) from error
-            return cast("dict[str, object]", proof)
+                return pydantic.TypeAdapter(Proof).validate_json(line.removeprefix(nonce))
+            except pydantic.ValidationError as error:
+                fault = error.errors(include_url=False)[0]
+                reason = ": ".join(filter(None, [".".join(map(str, fault["loc"])), fault["msg"]]))
+                raise _did_not_run(f"its result cannot be read: {reason}", "") from error
+    tail = last_lines(output)
     if exit_code == TIMED_OUT:
         message = f"verification did not run to its end: the time limit of {TIME_LIMIT_S} s was reached"
-        raise TimeLimitError(Problem(message, hint="\n".join(["its last lines:", *output.splitlines()[-20:]])))
+        raise TimeLimitError(Problem(message, hint=f"its last lines:\n{tail}"))
+    if exit_code == STOPPED:
+        message = "verification did not run to its end: its container got SIGTERM, as from an engine that stops"
+        hint = "\n".join(filter(None, ["start the engine again and verify again; its last lines:", tail]))
+        raise EngineGoneError(Problem(message, hint=hint))
     raise _did_not_run(f"exit code {exit_code} and no result", output)
 
 
-def _assert_fresh(proof: Mapping[str, object], files: Mapping[str, bytes]) -> None:
+def _assert_fresh(proof: Proof, files: Mapping[str, bytes]) -> None:
     program = hashlib.sha256(b"".join(files[name] for name in PROGRAMS)).hexdigest()
     wanted = hashlib.sha256(files["checks.json"]).hexdigest()
-    if proof.get("program_sha256") != program or proof.get("list_sha256") != wanted:
+    if proof.program_sha256 != program or proof.list_sha256 != wanted:
         raise _did_not_run("the result belongs to another program or another list", "")
     names = [entry["name"] for entry in json.loads(files["checks.json"])["checks"]]
-    found = cast("list[dict[str, object]]", proof.get("checks", []))
-    if [entry.get("name") for entry in found] != names or not names:
+    if [check.name for check in proof.checks] != names or not names:
         raise _did_not_run("the result does not name the checks of the list", "")
-    if strange := [str(entry.get("outcome")) for entry in found if entry.get("outcome") not in OUTCOMES]:
-        raise _did_not_run(f"its result has an outcome {strange[0]!r}", "")
-
-
-def _check(entry: Mapping[str, object]) -> Check:
-    return Check(
-        name=str(entry["name"]),
-        kind=str(entry["kind"]),
-        outcome=cast("Outcome", entry["outcome"]),
-        detail=str(entry["detail"]),
-        hint=str(entry["hint"]),
-        seconds=float(cast("float", entry["seconds"])),
-        notes=tuple(map(str, cast("list[str]", entry["notes"]))),
-    )
+    if not all(math.isfinite(check.seconds) for check in proof.checks):
+        raise _did_not_run("its result has a time that is no number", "")
 
 
 def _did_not_run(reason: str, output: str) -> VerificationError:
-    tail = "\n".join(output.splitlines()[-20:])
-    return VerificationError(Problem(f"verification did not run: {reason}", hint=tail or None))
+    return VerificationError(Problem(f"verification did not run: {reason}", hint=last_lines(output) or None))

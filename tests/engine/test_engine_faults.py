@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from conftest import FACTS, MANIFEST, root_archive
@@ -343,6 +343,20 @@ def assert_each_question_is_answered_in_our_words(gone: Engine) -> None:
     for question in questions:
         with pytest.raises(errors.EngineGoneError, match="the engine went away"):
             question()
+
+
+def test_an_engine_that_stops_in_a_verification_is_not_the_images_fault(
+    mortal: tuple[PrivateEngine, Engine],
+) -> None:
+    private, engine = mortal
+    python = FACTS.python.executable
+    text = f"FROM tiny:1\nRUN mkdir -p {PurePosixPath(python).parent}\nCOPY --chmod=755 <<'P' {python}\n#!/bin/bash\necho checking; sleep 60\nP\n"
+    image = buildkit.build(engine, text, arguments={}, watch=quiet).image_id
+    ending = threading.Timer(2, private.end)
+    ending.start()
+    with pytest.raises(errors.EngineGoneError, match=r"its container got SIGTERM|the engine went away"):
+        verify.verify(engine, image, MANIFEST, FACTS)
+    ending.join()
 
 
 def test_an_engine_that_dies_in_a_verification(

@@ -37,6 +37,7 @@ ROOMS = [
         "render",
         "trace",
         "connection",
+        "container",
         "engine",
         "registry",
         "recording",
@@ -103,7 +104,7 @@ FRONT = {
 ALONE = {
     "subprocess": {"git", "rootfs", "several", "uv"},
     "cyclonedx": {"sbom"},
-    "docker": {"cleaning", "connection", "contents", "engine", "push", "registry", "terminal"},
+    "docker": {"cleaning", "connection", "container", "contents", "engine", "push", "registry", "terminal"},
     "click": FRONT,
     "rich": {"progress"},
 }

@@ -90,3 +90,9 @@ def test_groups_are_those_of_the_nodes(tmp_path: Path) -> None:
     own = {os.getgid()} - {0}
     assert found.paths == (str(tmp_path / "kfd"), str(dri))
     assert set(found.groups) == ({44, 109} if os.getuid() == 0 else own)
+
+
+def test_the_nodes_of_this_machine_are_nothing_to_an_engine_on_another() -> None:
+    assert devices.of(is_local=True) == devices.of_host()
+    assert devices.of(is_local=False) == Devices((), ())
+    assert "another machine" in devices.why_none(is_local=False)

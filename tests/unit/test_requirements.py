@@ -48,7 +48,7 @@ def test_there_is_a_lock_for_each_set_that_is_written_down() -> None:
 def test_a_lock_holds_what_is_written_down_at_that_version(path: Path) -> None:
     locked = pins(path)
     written = {need.name.lower(): str(need.specifier) for need in map(Requirement, WRITTEN[path.stem])}
-    assert {name: locked.get(name) for name in written} == written, "stale: make lock"
+    assert {name: locked.get(name) for name in written} == written, "stale: make requirements"
 
 
 @every_lock
