@@ -106,7 +106,7 @@ check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifes
 	@$(VENV)/bin/hadolint --config .hadolint.yaml dockerfiles/Dockerfile.*
 	@if [ -x $(VENV)/bin/actionlint ]; then $(VENV)/bin/actionlint; else \
 		echo "could not run: actionlint ($(VENV)/workflows says why)" >&2; [ -z "$$GITHUB_ACTIONS" ]; fi
-	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
+	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py tests/unit/test_reference.py
 	@$(RUN) check
 
 .PHONY: bench-imports
@@ -129,6 +129,10 @@ golden: $(VENV)/development ## rewrite the golden files, then show what changed
 .PHONY: guard-table
 guard-table: $(VENV)/development ## run every trap with four pips, and write docs/guards.md
 	@PYTHONPATH=.:tests/guards:tests/unit $(VENV)/bin/python tests/guards/guard_table.py
+
+.PHONY: reference
+reference: $(VENV)/development ## write the pages and schemas that are made of the models, checks and errors
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_reference.py tests/unit/test_exit_codes.py
 
 .PHONY: engine-table
 engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md

@@ -231,7 +231,7 @@ def test_what_is_for_one_image_is_not_for_all_and_the_other_way_round(project: P
 
 def test_a_gpu_target_that_no_image_has_is_refused_before_any_engine_is_asked(project: Project) -> None:
     told = project.refusal(errors.UsageError, "image", "--all", "--gpu-target", "gfx1")
-    assert told.endswith("error: there is no image to build for gfx1\n")
+    assert "error: there is no image to build for gfx1\n" in told
 
 
 # Other pins, for one build

@@ -62,7 +62,7 @@ def test_another_digest_than_the_facts_is_refused() -> None:
     digest = real.base.digest.replace("8c8e", "8c8f")
     said = complaint(changed(REAL, (real.base.digest, digest)))
     assert said.startswith(f"{REAL}:8:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
-    assert "images/bases/primus-v26.4.yaml:3:1" in said
+    assert "images/bases/primus-v26.4.yaml:4:1" in said
 
 
 def test_another_image_than_the_facts_is_refused() -> None:
