@@ -10,7 +10,15 @@ from typing import NoReturn
 
 import click
 
-from builder import base_commands, build_commands, front, image_commands, inspect_commands, matrix_commands, pin_commands
+from builder import (
+    base_commands,
+    build_commands,
+    front,
+    image_commands,
+    inspect_commands,
+    matrix_commands,
+    pin_commands,
+)
 from builder import manifest as manifests
 from builder import render as rendering
 from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem

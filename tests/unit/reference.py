@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ _MADE = "Made of the models and schema/keys.yaml by `make reference`; do not edi
 
 def told(model: type[Written], key: str) -> tuple[str, Any]:
     """What a key is for, and an example; a model inherits what its bases say."""
-    owner = next(base for base in model.__mro__ if key in base.__dict__.get("__annotations__", {}))
+    owner = next(base for base in model.__mro__ if key in inspect.get_annotations(base))
     text, example = KEYS[owner.__name__][key]
     return text, example
 
@@ -86,7 +87,7 @@ def page() -> str:
 def _rows(model: type[Written]) -> Iterator[str]:
     for key, field in model.model_fields.items():
         text, example = told(model, key)
-        raw = next(base.__annotations__[key] for base in model.__mro__ if key in base.__dict__["__annotations__"])
+        raw = next(base.__annotations__[key] for base in model.__mro__ if key in inspect.get_annotations(base))
         default = "required" if field.is_required() else _value(field.get_default(call_default_factory=True))
         yield f"| `{key}` | {_type(raw)} | {default} | {text} | `{_flow(example)}` |"
 
@@ -118,7 +119,9 @@ def checks() -> str:
     for check in checklist.wanted(image, facts.of(image, ROOT), finished=True, tests=True)["checks"]:  # type: ignore[attr-defined]
         kinds.setdefault(str(check["kind"]), check)
     lines = ["# Checks", "", "Made of `builder/checklist.py` by `make reference`; do not edit. The checks of an image"]
-    lines += [f"follow from its manifest; these are the kinds of them, each by its first in {REAL.stem}. They run in the"]
+    lines += [
+        f"follow from its manifest; these are the kinds of them, each by its first in {REAL.stem}. They run in the"
+    ]
     lines += ["build, on the finished image, and by `python -m builder verify TAG`; `config` only on a finished image,"]
     lines += ["`tests` only with `verify --tests`.", "", "| kind | such as | when it fails |", "| --- | --- | --- |"]
     lines += [f"| `{kind}` | {check['name']} | {check['hint']} |" for kind, check in kinds.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import typing
 
@@ -27,7 +28,7 @@ def test_what_is_made_of_the_models_is_fresh(request: pytest.FixtureRequest, nam
 
 
 def test_every_key_is_described_and_nothing_else_is() -> None:
-    own = {model.__name__: set(model.__dict__["__annotations__"]) for model in reference.MODELS}
+    own = {model.__name__: set(inspect.get_annotations(model)) for model in reference.MODELS}
     written = {name: set(keys) for name, keys in reference.KEYS.items()}
     assert written == {name: {key for key in keys if not key.startswith("_")} for name, keys in own.items()}
 
@@ -37,7 +38,9 @@ def test_every_example_is_one_that_its_key_accepts(model: type[pydantic.BaseMode
     text = yaml.load((ROOT / "schema/keys.yaml").read_text("utf-8"), yaml.BaseLoader)  # noqa: S506 (ours; scalars stay text)
     for key, field in model.model_fields.items():
         if key in text[model.__name__]:
-            kind: typing.Any = typing.Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+            kind: typing.Any = (
+                typing.Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+            )
             pydantic.TypeAdapter(kind).validate_json(json.dumps(text[model.__name__][key][1]), strict=True)
 
 
@@ -47,7 +50,9 @@ def test_an_editor_finds_no_fault_in_a_file_and_finds_a_misspelt_key(path: typin
     mark = "# yaml-language-server: $schema="
     assert head.startswith(mark)
     assert (path.parent / head.removeprefix(mark)).resolve() == ROOT / f"schema/{FILES[path]}.schema.json"
-    validator = jsonschema.Draft202012Validator(json.loads((ROOT / f"schema/{FILES[path]}.schema.json").read_text("utf-8")))
+    validator = jsonschema.Draft202012Validator(
+        json.loads((ROOT / f"schema/{FILES[path]}.schema.json").read_text("utf-8"))
+    )
     written = yaml.safe_load(rest)
     assert [error.message for error in validator.iter_errors(written)] == []
     assert list(validator.iter_errors(written | {"sumary": "x"}))
