@@ -13,7 +13,7 @@ from manifests import REAL, ROOT
 from builder import checklist, entries, facts, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from builder.schema import Written
 
@@ -128,7 +128,7 @@ def checks() -> str:
     return "\n".join(lines) + "\n"
 
 
-FILES = {
+FILES: dict[str, Callable[[], str]] = {
     "docs/checks.md": checks,
     "docs/manifest.md": page,
     "schema/base.schema.json": lambda: schema(facts.Facts, partial=False),

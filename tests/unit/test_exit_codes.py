@@ -38,9 +38,9 @@ def page() -> str:
         first = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
         rows[kind.exit_code] = kind.__name__, first
     rows[BuilderError.exit_code] = "", "Whoever read standard output has closed it, as `head` does."
-    for kind in failure.KINDS:
-        name, text = rows.get(kind.exit_code, ("", ""))
-        rows[kind.exit_code] = name or "BuildFailedError", text or f"A step of the Dockerfile failed: {kind.name}."
+    for failed in failure.KINDS:
+        name, text = rows.get(failed.exit_code, ("", ""))
+        rows[failed.exit_code] = name or "BuildFailedError", text or f"A step of the Dockerfile failed: {failed.name}."
     for stop in (signal.SIGINT, signal.SIGTERM):
         rows[STOPPED + stop] = "", f"Stopped by {stop.name}."
     return HEAD + "".join(f"| {code} | {name} | {text} |\n" for code, (name, text) in sorted(rows.items()))
@@ -69,7 +69,7 @@ def test_a_refusal_without_a_hint_of_its_own_ends_with_that_of_its_kind(tmp_path
 
 
 def test_no_code_is_one_of_a_signal_or_of_our_own_faults() -> None:
-    codes = {kind.exit_code for kind in (*KINDS, *failure.KINDS)}
+    codes = {kind.exit_code for kind in KINDS} | {kind.exit_code for kind in failure.KINDS}
     assert OUR_FAULT not in codes
     assert max(codes) < OUR_FAULT
 
