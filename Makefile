@@ -122,7 +122,7 @@ check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifes
 	@$(VENV)/bin/hadolint --config .hadolint.yaml dockerfiles/Dockerfile.*
 	@if [ -x $(VENV)/bin/actionlint ]; then $(VENV)/bin/actionlint; else \
 		echo "could not run: actionlint ($(VENV)/workflows says why)" >&2; [ -z "$$GITHUB_ACTIONS" ]; fi
-	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py
+	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py tests/unit/test_reference.py
 	@$(RUN) check
 
 .PHONY: bench-imports
@@ -161,6 +161,9 @@ fault-table: $(VENV)/development engine ## plant every fault, and write docs/fau
 .PHONY: mutants
 mutants: $(VENV)/development ## change each rule of the guards, see whether its tests notice, and write that into docs/guards.md
 	@PYTHONPATH=.:tests/mutants $(VENV)/bin/python tests/mutants/run.py --write $(ARGS)
+.PHONY: reference
+reference: $(VENV)/development ## write the pages and schemas that are made of the models, checks and errors
+	@$(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_reference.py tests/unit/test_exit_codes.py
 
 .PHONY: engine-table
 engine-table: $(VENV)/development engine ## make every engine failure happen, and write docs/engines.md

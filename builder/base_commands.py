@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("base")
+@click.argument("base", shell_complete=front.bases)
 @click.option("--image", metavar="NAME:TAG[@DIGEST]", help="Of a base that has no file yet, or another one.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would change.")
 def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 (click's way)
@@ -135,7 +135,7 @@ def _asked(image: str) -> str:
 
 
 @click.command()
-@click.argument("images", nargs=-1)
+@click.argument("images", nargs=-1, shell_complete=front.images)
 @front.as_json
 @front.strict
 def doctor(images: tuple[str, ...], as_json: bool, strict: bool) -> None:  # noqa: FBT001 (click's way)

@@ -41,7 +41,11 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 _watched = _options(
     click.option(
-        "--gpu-target", "targets", multiple=True, help="A target of the manifest; may be repeated. Default: its first."
+        "--gpu-target",
+        "targets",
+        multiple=True,
+        shell_complete=front.targets,
+        help="A target of the manifest; may be repeated. Default: its first.",
     ),
     click.option(
         "--plain", is_flag=True, help="A line an event, also on a terminal; as with CI, NO_COLOR or TERM=dumb."
@@ -56,7 +60,7 @@ _root_image = click.option(
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=front.images)
 @_watched
 @front.as_json
 @front.strict
@@ -97,7 +101,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 
 
 @click.command()
-@click.argument("name", metavar="[IMAGE]", required=False)
+@click.argument("name", metavar="[IMAGE]", required=False, shell_complete=front.images)
 @_watched
 @front.as_json
 @front.strict
@@ -174,7 +178,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=front.images)
 @click.argument("step")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @_watched

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from builder import base_commands, build_commands, image_commands, inspect_commands, matrix_commands, pin_commands
+from builder import (
+    base_commands,
+    build_commands,
+    front,
+    image_commands,
+    inspect_commands,
+    matrix_commands,
+    pin_commands,
+)
 from builder import manifest as manifests
 from builder import render as rendering
-from builder.errors import BuilderError, writing
+from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem, writing
 from builder.project import ROOT, alone, assert_fresh, known_images, load, shown
 from builder.report import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOPPED = 128  # a shell's exit code for a program that a signal has ended: this and the signal
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,7 +39,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("images", nargs=-1)
+@click.argument("images", nargs=-1, shell_complete=front.images)
 def check(images: tuple[str, ...]) -> None:
     """Check the manifests of IMAGES (all, if none is named) and that their Dockerfiles are fresh.
 
@@ -53,7 +62,7 @@ def check(images: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.argument("images", nargs=-1)
+@click.argument("images", nargs=-1, shell_complete=front.images)
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; fail if a file is stale.")
 def render(images: tuple[str, ...], only_check: bool) -> None:  # noqa: FBT001 - click's way
     """Write the Dockerfiles of IMAGES (all, if none is named).
@@ -104,6 +113,8 @@ def run() -> NoReturn:
             main(standalone_mode=False)
     except BuilderError as error:
         click.echo(error, err=True)
+        if not any(problem.hint for problem in error.problems):
+            click.echo(f"    hint: {error.remedy}", err=True)
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
@@ -112,6 +123,12 @@ def run() -> NoReturn:
         _stopped(signal.SIGINT)
     except Terminated:
         _stopped(signal.SIGTERM)
+    except Exception as error:  # noqa: BLE001 (the last door: whatever comes here is no user's mistake)
+        traceback.print_exception(error)
+        command = shlex.join(["python", "-m", "builder", *sys.argv[1:]])
+        hint = f"report it with the traceback above, what `git describe --always --dirty` prints, and: {command}"
+        click.echo(Problem(f"a fault of vime-images itself: {type(error).__name__}", hint=hint), err=True)
+        sys.exit(OUR_FAULT)
     sys.exit(0)
 
 

@@ -55,10 +55,15 @@ class Problem:
         return plain(f"{place}error: {self.message}{hint}")
 
 
+STOPPED = 128  # a shell's exit code for a program that a signal has ended: this and the signal
+OUR_FAULT = 70  # sysexits.h: an internal software error
+
+
 class BuilderError(Exception):
     """Base of all expected failures: shown as text, never as a traceback."""
 
     exit_code = 1
+    remedy = "python -m builder doctor"  # where no problem has a hint of its own
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(*problems)
@@ -72,54 +77,63 @@ class UsageError(BuilderError):
     """The command line asks for something that is not there."""
 
     exit_code = 2
+    remedy = "python -m builder --help lists the commands; each has a --help with an example"
 
 
 class ManifestError(BuilderError):
     """A manifest or a base's facts cannot be used as written."""
 
     exit_code = 3
+    remedy = "docs/manifest.md has every key; then: python -m builder check"
 
 
 class RenderError(BuilderError):
     """A template, or what it made of a manifest, breaks a rule of the generated file."""
 
     exit_code = 4
+    remedy = "change what that line names, then: python -m builder render"
 
 
 class StaleError(BuilderError):
     """A generated file is not what its manifest renders to, or a lock is of another manifest."""
 
     exit_code = 5
+    remedy = "python -m builder render"
 
 
 class BusyError(BuilderError):
     """Another process of this checkout is at it."""
 
     exit_code = 6
+    remedy = "wait for it, or end it"
 
 
 class UnwritableError(BuilderError):
     """A file or a folder cannot be written, or not be read: permissions, a full or a read-only disk."""
 
     exit_code = 43
+    remedy = "it takes a folder that this user may write to, and a disk with room; `check` writes nothing"
 
 
 class PreflightError(BuilderError):
     """The pins do not hold."""
 
     exit_code = 7
+    remedy = "change what failed above; docs/bump.md has cases; then: make preflight"
 
 
 class DriftError(BuilderError):
     """A tag is no longer at its pin."""
 
     exit_code = 8
+    remedy = "see what the tag has become before it is pinned: docs/bump.md"
 
 
 class MachineError(BuilderError):
     """What a build stands on has a problem: engine, registry, disk, memory, caches or GPUs."""
 
     exit_code = 9
+    remedy = "mend what has a problem above, then: python -m builder doctor"
 
 
 class EngineError(BuilderError):
@@ -210,6 +224,7 @@ class BuildFailedError(BuilderError):
     """
 
     exit_code = 20
+    remedy = "docs/debugging.md has the ways into a step that failed"
 
     def __init__(
         self, *problems: Problem, step: str = "", status: int | None = None, log: tuple[str, ...] = ()
@@ -224,18 +239,21 @@ class VerificationError(BuilderError):
     """The image was built, and is not what its manifest promises."""
 
     exit_code = 21
+    remedy = "docs/checks.md says of each check what to change when it fails"
 
 
 class ImagesError(BuilderError):
     """Of several images, not all were built and verified."""
 
     exit_code = 26
+    remedy = "build one that failed by itself: python -m builder image --help"
 
 
 class UnprovedError(BuilderError):
     """The image has not passed its checks, as far as this checkout knows."""
 
     exit_code = 27
+    remedy = "python -m builder verify --help"
 
 
 class PushRefusedError(EngineError):
@@ -254,6 +272,7 @@ class StandInError(BuilderError):
     """The stand-in base for a rehearsal could not be made."""
 
     exit_code = 22
+    remedy = "python -m builder rehearse --help has --stand-in-from, for a root made elsewhere"
 
 
 # What is no fault of ours, when the system says it of a file.
@@ -280,5 +299,4 @@ def writing(path: Path | None = None) -> Iterator[None]:
             raise
         what = f"write {path or error.filename}" if path or error.filename else "write"
         reason = (error.strerror or str(error)).lower()
-        hint = "it takes a folder that this user may write to, and a disk with room; `check` writes nothing"
-        raise UnwritableError(Problem(f"cannot {what}: {reason}", hint=hint)) from error
+        raise UnwritableError(Problem(f"cannot {what}: {reason}", hint=UnwritableError.remedy)) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import re
@@ -9,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.errors import Problem, UsageError, VerificationError
+from builder import facts
+from builder import manifest as manifests
+from builder.errors import BuilderError, Problem, UsageError, VerificationError
+from builder.project import ROOT, known_images
 
 if TYPE_CHECKING:
     from builder.engine import Engine
@@ -21,6 +26,37 @@ as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
 strict = click.option("--strict", is_flag=True, help="What could not run is a failure too.")
+
+
+def images(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """For the shell: images that begin so."""
+    return [name for name in known_images() if name.startswith(begun)]
+
+
+def bases(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """For the shell: bases with facts that begin so."""
+    return sorted(path.stem for path in (ROOT / facts.FOLDER).glob(f"{glob.escape(begun)}*.yaml"))
+
+
+def targets(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """For the shell: GPU targets of the image that was named; of every image where none was."""
+    named = context.params.get("name")
+    found: dict[str, None] = {}
+    for image in [named] if named in known_images() else known_images():
+        with contextlib.suppress(BuilderError):  # the command itself will say what is wrong
+            found |= dict.fromkeys(manifests.load(ROOT / "images" / f"{image}.yaml").gpu_targets)
+    return [target for target in found if target.startswith(begun)]
+
+
+def tags(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """For the shell: tags that this checkout has built, as their reports tell; no engine is asked."""
+    built = sorted(f"vime:{path.parent.name}" for path in (ROOT / "build").glob("*/report.json"))
+    return [tag for tag in built if tag.startswith(begun)]
+
+
+def sides(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """For the shell: what `diff` compares."""
+    return [*images(context, parameter, begun), *tags(context, parameter, begun)]
 
 
 def engine() -> Engine:

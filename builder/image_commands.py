@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("tag")
+@click.argument("tag", shell_complete=front.tags)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--mount", "mounts", multiple=True, metavar="SOURCE=FOLDER", help="A working copy over an editable tree.")
 @click.option("--print", "only_print", is_flag=True, help="Run nothing; print the `docker run` that does the same.")
@@ -46,7 +46,7 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
 
 @click.command()
-@click.argument("tag")
+@click.argument("tag", shell_complete=front.tags)
 @click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
 @front.strict
 @click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
@@ -86,7 +86,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
 
 
 @click.command()
-@click.argument("tag")
+@click.argument("tag", shell_complete=front.tags)
 @click.argument("registry")
 @click.option("--plain", is_flag=True, help="A line an event, also on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, the last with the digest.")
@@ -114,7 +114,7 @@ def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: 
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=front.images)
 def lock(name: str) -> None:
     """Keep the versions that IMAGE, built and verified, has installed: its next build installs the same.
 
@@ -136,7 +136,7 @@ def lock(name: str) -> None:
 
 
 @click.command()
-@click.argument("image")
+@click.argument("image", shell_complete=front.tags)
 @click.option(
     "--python", default=None, help="The image's Python with torch; without it, the first usual one that has it."
 )

@@ -12,7 +12,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 
 
 @click.command()
-@click.argument("tag")
+@click.argument("tag", shell_complete=front.tags)
 @_as_json
 def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
     """Say what made the image TAG, and whether this checkout would make the same.
@@ -29,7 +29,7 @@ def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
 
 
 @click.command()
-@click.argument("tag")
+@click.argument("tag", shell_complete=front.tags)
 def sbom(tag: str) -> None:
     """List the software of the image TAG as CycloneDX: Python distributions, Debian packages, git sources.
 
@@ -52,8 +52,8 @@ def sbom(tag: str) -> None:
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=front.sides)
+@click.argument("b", shell_complete=front.sides)
 @click.option("--format", "shape", type=click.Choice(["table", "json", "markdown"]), default="table")
 def diff(a: str, b: str, shape: str) -> None:
     r"""Compare A and B: pins, distributions, variables, layers by size, checks.

@@ -27,7 +27,7 @@ _report = click.option(
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=front.images)
 @_offline
 @_report
 @front.as_json
@@ -53,7 +53,7 @@ def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=front.images)
 @_offline
 def patches(name: str, offline: bool) -> None:  # noqa: FBT001
     """Say of each patch of IMAGE whether it applies to the pinned tree, and if not, why.
@@ -87,7 +87,7 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
 
 
 @click.command()
-@click.argument("words", metavar="[IMAGE] [SOURCE=REFERENCE]... [base=TAG]", nargs=-1)
+@click.argument("words", metavar="[IMAGE] [SOURCE=REFERENCE]... [base=TAG]", nargs=-1, shell_complete=front.images)
 @_offline
 @click.option("--all-images", is_flag=True, help="In every image that has what is pinned; all are written, or none.")
 @click.option("--dry-run", is_flag=True, help="Write nothing.")

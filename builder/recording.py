@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 WIDTH = 118
+EDITORS = "# yaml-language-server: $schema=../../schema/base.schema.json"
 ITSELF = "the image itself"  # where a fact comes from that no publication has told, or that one got wrong
 KINDS = ("digest", "distributions", "env", "python", *("device_code", "rocm_root", "entrypoint", "tools", "pip_check"))
 _KEY = re.compile(r"(?P<key>[a-z_]+):")
@@ -69,9 +70,11 @@ def text(name: str, facts: Facts, known: Facts | None, old: str) -> str:
             lines += [*([""] if lines and (lead[:1] == [""] or not body) else []), *_block(key, value, before, body)]
     itself = f"read from it by `python -m builder facts {name}`"
     header = f"# Facts of {facts.image}, {itself}; what is cited in `sources` was found so."
+    if lines[0] == EDITORS:
+        lines = lines[1:]
     if lines[0].startswith("#"):
         lines = lines[1:]
-    return "\n".join([header, *lines]) + "\n"
+    return "\n".join([EDITORS, header, *lines]) + "\n"
 
 
 def difference(path: str, old: str, new: str) -> list[str]:

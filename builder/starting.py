@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("gfx942", "gfx950")  # that Megatron-LM is known to train on
 _HEAD = """\
+# yaml-language-server: $schema=../schema/image.schema.json
 # {summary}.
 # Its pins stand here, those that it shares in shared/vime.yaml; `make render` writes dockerfiles/Dockerfile.{name}.
 summary: {summary}

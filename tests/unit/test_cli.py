@@ -244,7 +244,7 @@ def test_a_time_that_is_none_is_refused_before_any_engine_is_asked(
 
 def test_a_gpu_target_that_no_image_has_is_refused_before_any_engine_is_asked(project: Project) -> None:
     told = project.refusal(errors.UsageError, "image", "--all", "--gpu-target", "gfx1")
-    assert told.endswith("error: there is no image to build for gfx1\n")
+    assert "error: there is no image to build for gfx1\n" in told
 
 
 # Other pins, for one build

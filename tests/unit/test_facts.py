@@ -61,8 +61,8 @@ def test_another_digest_than_the_facts_is_refused() -> None:
     real = manifest.load(REAL)
     digest = real.base.digest.replace("8c8e", "8c8f")
     said = complaint(changed(REAL, (real.base.digest, digest)))
-    assert said.startswith(f"{REAL}:8:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
-    assert "images/bases/primus-v26.4.yaml:3:1" in said
+    assert said.startswith(f"{REAL}:9:3: error: base.digest is {digest}, the facts are of {real.base.digest}")
+    assert "images/bases/primus-v26.4.yaml:4:1" in said
 
 
 def test_another_image_than_the_facts_is_refused() -> None:
@@ -77,7 +77,7 @@ def test_an_unknown_digest_contradicts_nothing() -> None:
 
 def test_facts_that_are_not_there_are_named_with_what_is() -> None:
     said = complaint(changed(REAL, ("facts: primus-v26.4", "facts: primus-v26.3")))
-    assert said.startswith(f"{REAL}:9:3: error: no file")
+    assert said.startswith(f"{REAL}:10:3: error: no file")
     assert "did you mean 'primus-v26.4'?" in said
 
 
@@ -108,7 +108,7 @@ def test_a_forbidden_variable_that_the_base_sets_is_refused() -> None:
 
 def test_a_target_that_the_base_s_torch_has_no_code_for_is_refused_at_its_place() -> None:
     said = complaint(changed(REAL, ("gpu_targets: [gfx942, gfx950]", "gpu_targets: [gfx942, gfx90a]")))
-    assert f"{REAL}:13:23" in said
+    assert f"{REAL}:14:23" in said
     assert "the base's torch has no code for gfx90a" in said
     assert "it has code for gfx942, gfx950" in said
 

@@ -67,7 +67,7 @@ def test_what_was_published_and_holds_stays_with_its_comments_and_its_source(tmp
     assert after.tools == found().tools
     assert after.distributions == found().distributions
     lines = text.splitlines()
-    assert lines[0].startswith("# Facts of rocm/primus:v26.4, read from it by `python -m builder facts primus-v26.4`")
+    assert lines[1].startswith("# Facts of rocm/primus:v26.4, read from it by `python -m builder facts primus-v26.4`")
     kept = [line for line in TEXT.splitlines() if line.strip() and not line.startswith(("#", "  - "))]
     assert [line for line in kept if line not in lines] == ["env_unknown:"]
     assert max(map(len, lines)) <= 220

@@ -1,0 +1,62 @@
+"""What documents tell people to type is there: commands, options, images, make targets, files."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from manifests import ROOT
+
+from builder import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+COMMAND = re.compile(r"(?:python -m builder|\.venv/bin/vime-images) +(?P<words>[a-z][^`\n|<>&;)]*)")
+TARGET = re.compile(r"(?:^|`|&& )make (?P<target>[a-z][a-z-]*)", re.MULTILINE)
+FILE = re.compile(
+    r"`(?P<path>(?:builder|docs|images|schemas?|scripts|standins|templates|tests)/[\w./-]+)`|\]\((?P<link>[\w./-]+)\)"
+)
+MADE_LATER = re.compile(r"v26\.5|rocm7\.15|IMAGE|BASE")  # what docs/new-image.md makes
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each command of ours, without comments; a line that ends in a backslash goes on."""
+    for found in COMMAND.finditer(text.replace("\\\n", " ")):
+        yield shlex.split(found["words"].rstrip(" .,:'\"*]"), comments=True)
+
+
+def fault(words: list[str]) -> str | None:
+    """What a command line has that its command does not know."""
+    command = cli.main.commands.get(words[0])
+    if command is None:
+        return f"no command {words[0]}"
+    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    options = [word.partition("=")[0] for word in words[1 : words.index("--") if "--" in words else None]]
+    missing = [word for word in options if word.startswith("--") and word not in known]
+    return f"{words[0]} has no {', '.join(missing)}" if missing else None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_names_is_there(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    folder = path.parent
+    faults = [told for words in commands(text) if (told := fault(words))]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    faults += [f"no target {name}" for name in TARGET.findall(text) if f"\n{name}:" not in makefile]
+    for found in FILE.finditer(text):
+        place = ROOT / found["path"] if found["path"] else folder / found["link"]
+        if not place.exists() and not MADE_LATER.search(found[0]):
+            faults.append(f"no file {found[0]}")
+    assert faults == []
+
+
+def test_a_command_or_option_that_is_gone_is_found() -> None:
+    assert list(commands("a `python -m builder chek x` b")) == [["chek", "x"]]
+    assert fault(["chek", "x"]) == "no command chek"
+    assert fault(["check", "--nothing", "rocm7.14"]) == "check has no --nothing"
+    assert fault(["verify", "--strict", "vime:x"]) is None
