@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 TIME_LIMIT_S = 120
@@ -122,18 +123,24 @@ def _has(folder: Path, commit: str) -> bool:
     return found.returncode == 0
 
 
-def check_out(folder: Path, commit: str, tree: Path, paths: Sequence[str] = (".",)) -> None:
-    """Write the files of a commit; the bare repository stays as it is.
+def tree(folder: Path, commit: str) -> Path:
+    """The files of a commit, written once and kept beside their bare repository: a commit never changes.
 
     Raises:
-        GitError: where a path is not in the commit.
+        GitError: where they cannot be written.
     """
-    tree.mkdir(parents=True, exist_ok=True)
-    environment = {"GIT_INDEX_FILE": str(tree.with_name(f".{tree.name}.index"))}
-    command = [f"--git-dir={folder}", f"--work-tree={tree}", "-c", "core.autocrlf=false", "checkout", "--force", commit]
-    done = _run([*command, "--", *paths], TIME_LIMIT_S, environment)
-    if done.returncode:
-        raise GitError("no commit", done.stderr.strip(), str(folder))
+    kept = folder.with_suffix(".trees") / commit
+    if not kept.is_dir():
+        unfinished = kept.with_name("unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        where = [f"--git-dir={folder}", f"--work-tree={unfinished}", "-c", "core.autocrlf=false"]
+        index = {"GIT_INDEX_FILE": str(kept.with_name("index"))}
+        done = _run([*where, "checkout", "--force", commit, "--", "."], TIME_LIMIT_S, index)
+        if done.returncode:
+            raise GitError("no commit", done.stderr.strip(), str(folder))
+        unfinished.rename(kept)
+    return kept
 
 
 def revision(where: Path, name: str) -> str:

@@ -120,18 +120,21 @@ def _patched(manifest: Manifest, root: Path, source: Source, trees: Trees) -> tu
 def verdicts_of(
     manifest: Manifest, root: Path, source: Source, trees: Trees
 ) -> Iterator[tuple[Patch, patches.Verdict]]:
-    """Each patch of a source with its verdict, applied in order to a tree of their own.
+    """Each patch of a source with its verdict, applied in order to a tree of their own: the files that they name.
 
     Raises:
         Untried: where a tree cannot be had.
         Fault: where a repository does not have it, or a patch is not in its place.
     """
-    tree = trees.patched(source, f"{source.name}-patched")
+    places = []
     for patch in source.patches:
         place = trees.of(manifest.sources[patch.source]) / patch.path if patch.source else root / patch.path
         if not place.is_file():
             where = f"{patch.source} at its commit" if patch.source else "this project"
             raise Fault(f"{patch.path} is not in {where}", f"sources.{source.name}.patches: it was moved or dropped")
+        places.append(place)
+    tree = trees.part(source, (path for place in places for path in patches.touched(place)))
+    for patch, place in zip(source.patches, places, strict=True):
         yield patch, patches.judge(tree, place)
 
 
