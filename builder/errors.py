@@ -90,6 +90,12 @@ class DriftError(BuilderError):
     exit_code = 8
 
 
+class DriftUnaskedError(BuilderError):
+    """No tag is known to have left its pin, and not every one could be asked for."""
+
+    exit_code = 30
+
+
 class MachineError(BuilderError):
     """What a build stands on has a problem: engine, registry, disk, memory, caches or GPUs."""
 

@@ -38,7 +38,7 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
     with tempfile.TemporaryDirectory(prefix="preflight-") as scratch:
         trees = Trees(manifest, root / ".cache", Path(scratch), offline)
         probes = [
-            *_references(manifest, offline=offline),
+            *references(manifest, manifest.sources.values(), offline=offline),
             *_patches(manifest, root, trees),
             *_windows(manifest, trees),
             *toolchain.probes(manifest, facts, trees),
@@ -61,16 +61,17 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
 # References
 
 
-def _references(manifest: Manifest, *, offline: bool) -> Iterator[Probe]:
-    for source in manifest.sources.values():
+def references(manifest: Manifest, sources: Iterable[Source], *, offline: bool = False) -> Iterator[Probe]:
+    """Whether each source is where its pin says."""
+    for source in sources:
         yield Probe(
             f"{source.name}'s {source.tag or 'commit'} is what is pinned",
             "reference",
-            lambda source=source: _reference(source, offline=offline),  # type: ignore[misc]
+            lambda source=source: _reference(manifest, source, offline=offline),  # type: ignore[misc]
         )
 
 
-def _reference(source: Source, *, offline: bool) -> tuple[str, tuple[str, ...]]:
+def _reference(manifest: Manifest, source: Source, *, offline: bool) -> tuple[str, tuple[str, ...]]:
     if offline:
         raise Untried("--offline asks no host")
     if source.commit == UNKNOWN:
@@ -89,7 +90,8 @@ def _reference(source: Source, *, offline: bool) -> tuple[str, tuple[str, ...]]:
         )
     if now != source.commit:
         compare = f"{source.repository}/compare/{source.commit}...{now}"
-        hint = f"sources.{source.name}.commit: see what changed before you pin it: {compare}"
+        pin = f"python -m builder bump {manifest.name} {source.name}={source.tag}"
+        hint = f"sources.{source.name}.commit: see what changed before you pin it: {compare}; then {pin}"
         raise Fault(f"the tag {source.tag} has moved: from {source.commit} to {now}", hint)
     return f"{source.tag} is {now}", ()
 
