@@ -118,6 +118,17 @@ def fetch(folder: Path, address: str, commit: str, tag: str | None, *, offline: 
         raise GitError("no commit", f"{reference} is another commit than {commit}", address)
 
 
+def assert_served(address: str, commit: str, scratch: Path) -> None:
+    """Have a commit by its own name, as the Dockerfile will, whatever the cache has; without files where a server can.
+
+    Raises:
+        GitError: where it cannot be had.
+    """
+    git(scratch, "init", "--quiet", "--bare", ".")
+    options = ("--quiet", "--depth", "1", "--filter=tree:0", "--no-tags", "--no-write-fetch-head")
+    _asked([f"--git-dir={scratch}", "fetch", *options, "--", address, commit], address, TIME_LIMIT_S)
+
+
 def _has(folder: Path, commit: str) -> bool:
     found = _run([f"--git-dir={folder}", "cat-file", "-e", f"{commit}^{{commit}}"], 60)
     return found.returncode == 0

@@ -82,6 +82,8 @@ def _reference(manifest: Manifest, source: Source, *, offline: bool) -> tuple[st
         raise told(source, error) from error
     if source.tag is None:
         names = [name for name, commit in found.commits.items() if commit == source.commit]
+        if not names:
+            _served(source)
         return f"{source.commit} {f'is {names[0]}' if names else 'is fetched by its own name'}", ()
     now = found.tag(source.tag)
     if now is None:
@@ -94,6 +96,14 @@ def _reference(manifest: Manifest, source: Source, *, offline: bool) -> tuple[st
         hint = f"sources.{source.name}.commit: see what changed before you pin it: {compare}; then {pin}"
         raise Fault(f"the tag {source.tag} has moved: from {source.commit} to {now}", hint)
     return f"{source.tag} is {now}", ()
+
+
+def _served(source: Source) -> None:
+    with tempfile.TemporaryDirectory(prefix="commit-") as scratch:
+        try:
+            git.assert_served(source.repository, source.commit, Path(scratch))
+        except GitError as error:
+            raise told(source, error) from error
 
 
 # Patches
