@@ -218,8 +218,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Replace several files, each whole; none, where one of them cannot be written."""
+    """Replace several files, each whole; none, where one of them cannot be written or replaced."""
     temporary: dict[Path, Path] = {}
+    before: dict[Path, bytes | None] = {}
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +230,15 @@ def write_together(files: Mapping[Path, bytes]) -> None:
                 file.write(content)
             temporary[path].chmod(0o644)
         for path, new in temporary.items():
+            before[path] = path.read_bytes() if path.is_file() else None
             new.replace(path)
+    except BaseException:
+        for path, content in before.items():
+            if content is not None:
+                path.write_bytes(content)
+            elif path.is_file():
+                path.unlink()
+        raise
     finally:
         for new in temporary.values():
             new.unlink(missing_ok=True)
