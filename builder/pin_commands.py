@@ -72,7 +72,7 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
         trees = probes.Trees(manifest, ROOT / ".cache", Path(scratch), offline)
         patched = [source for source in manifest.sources.values() if source.patches]
         try:
-            found = [(source, *one) for source in patched for one in proving.verdicts_of(manifest, ROOT, source, trees)]
+            found = [(source, *one) for source in patched for one in proving.patched(manifest, ROOT, source, trees)[1]]
         except (probes.Untried, probes.Fault) as reason:
             hint = reason.hint if isinstance(reason, probes.Fault) else None
             raise PreflightError(Problem(str(reason), manifest.where("sources"), hint)) from reason

@@ -40,7 +40,7 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
         probes = [
             *references(manifest, manifest.sources.values(), offline=offline),
             *_patches(manifest, root, trees),
-            *_windows(manifest, trees),
+            *_windows(manifest, root, trees),
             *toolchain.probes(manifest, facts, trees),
             *planning.probes(planning.Plans(manifest, facts, root / ".cache" / "uv", trees)),
             *more,
@@ -120,7 +120,7 @@ def _patches(manifest: Manifest, root: Path, trees: Trees) -> Iterator[Probe]:
 
 
 def _patched(manifest: Manifest, root: Path, source: Source, trees: Trees) -> tuple[str, tuple[str, ...]]:
-    verdicts = list(verdicts_of(manifest, root, source, trees))
+    _, verdicts = patched(manifest, root, source, trees)
     bad = [(patch, verdict) for patch, verdict in verdicts if not verdict.good]
     if bad:
         lines = [f"{patch.path}: {verdict.kind}: {verdict.detail}" for patch, verdict in bad]
@@ -129,10 +129,10 @@ def _patched(manifest: Manifest, root: Path, source: Source, trees: Trees) -> tu
     return f"{len(verdicts)} of {len(verdicts)}", notes
 
 
-def verdicts_of(
+def patched(
     manifest: Manifest, root: Path, source: Source, trees: Trees
-) -> Iterator[tuple[Patch, patches.Verdict]]:
-    """Each patch of a source with its verdict, applied in order to a tree of their own: the files that they name.
+) -> tuple[Path, list[tuple[Patch, patches.Verdict]]]:
+    """The files that a source's patches name, with those applied, in order; and each patch's verdict.
 
     Raises:
         Untried: where a tree cannot be had.
@@ -146,26 +146,36 @@ def verdicts_of(
             raise Fault(f"{patch.path} is not in {where}", f"sources.{source.name}.patches: it was moved or dropped")
         places.append(place)
     tree = trees.part(source, (path for place in places for path in patches.touched(place)))
-    for patch, place in zip(source.patches, places, strict=True):
-        yield patch, patches.judge(tree, place)
+    return tree, [(patch, patches.judge(tree, place)) for patch, place in zip(source.patches, places, strict=True)]
 
 
 # The API window
 
 
-def _windows(manifest: Manifest, trees: Trees) -> Iterator[Probe]:
+def _windows(manifest: Manifest, root: Path, trees: Trees) -> Iterator[Probe]:
     for consumer in manifest.sources.values():
-        for provider in consumer.imports_from:
-            yield Probe(
-                f"{provider} has every name that {consumer.name} imports from it",
-                "api_window",
-                lambda consumer=consumer, provider=provider: _window(consumer, manifest.sources[provider], trees),  # type: ignore[misc]
-            )
+        by_patches = [patch.source for patch in consumer.patches if patch.source]
+        for provider in dict.fromkeys([*consumer.imports_from, *by_patches]):
+
+            def ask(consumer: Source = consumer, provider: str = provider) -> tuple[str, tuple[str, ...]]:
+                theirs, ours = manifest.sources[provider], trees.of(consumer)
+                if provider in consumer.imports_from:
+                    return _window(consumer, theirs, ours, trees, consumer.packages)
+                ours, verdicts = patched(manifest, root, consumer, trees)
+                if not all(verdict.good for _, verdict in verdicts):
+                    raise Untried(f"the patches of {consumer.name} do not apply")
+                # Only what its patches touch imports from there.
+                there = [name for name in consumer.packages if any((ours / place / name).is_dir() for place in ROOTS)]
+                return _window(consumer, theirs, ours, trees, there)
+
+            yield Probe(f"{provider} has every name that {consumer.name} imports from it", "api_window", ask)
 
 
-def _window(consumer: Source, provider: Source, trees: Trees) -> tuple[str, tuple[str, ...]]:
-    theirs, ours = trees.of(provider), trees.of(consumer)
-    folders = [_place(ours, package) / package for package in consumer.packages]
+def _window(
+    consumer: Source, provider: Source, ours: Path, trees: Trees, packages: Iterable[str]
+) -> tuple[str, tuple[str, ...]]:
+    theirs = trees.of(provider)
+    folders = [_place(ours, package) / package for package in packages]
     roots = sorted({_place(theirs, package) for package in provider.packages})
     unused = {pattern: waived.reason for pattern, waived in consumer.unused.items()}
     found = imports.window(folders, list(provider.packages), roots, unused)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import git
@@ -16,7 +18,6 @@ from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from builder.entries import Source
     from builder.manifest import Manifest
@@ -76,8 +77,9 @@ class Trees:
 
     def part(self, source: Source, paths: Iterable[str]) -> Path:
         """A tree of one's own, of those paths that the pinned tree has as files."""
-        whole, own = self.of(source), self.scratch / f"{source.name}-part"
-        own.mkdir(parents=True)
+        whole = self.of(source)
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(prefix=f"{source.name}-", dir=self.scratch))
         for path in {path for path in paths if (whole / path).is_file() and ".." not in path.split("/")}:
             (own / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(whole / path, own / path, follow_symlinks=False)

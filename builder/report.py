@@ -233,9 +233,9 @@ def write_together(files: Mapping[Path, bytes]) -> None:
             before[path] = path.read_bytes() if path.is_file() else None
             new.replace(path)
     except BaseException:
-        for path, content in before.items():
-            if content is not None:
-                path.write_bytes(content)
+        for path, old in before.items():
+            if old is not None:
+                path.write_bytes(old)
             elif path.is_file():
                 path.unlink()
         raise

@@ -119,6 +119,7 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
         "the patches of vime apply, in their order",
         "vllm has every name that vime imports from it",
         "megatron has every name that vime imports from it",
+        "vime has every name that megatron imports from it",
         PLAN.format("vime"),
         "vime finds the tools that it is built with",
     }
@@ -159,6 +160,12 @@ def test_a_name_that_is_gone_comes_with_its_line_and_its_new_place(world: World)
     assert "vllm.engine.arg_utils." in fault.detail
     assert ".py:" in fault.detail
     assert "it is now in vllm.engine.elsewhere" in fault.detail
+
+
+def test_a_name_that_a_patch_takes_from_the_source_that_brings_it_is_found_before_any_build(world: World) -> None:
+    commit = world.repositories["vime"].commit({"vime/utils/routing_replay.py": "register_replay = 1\n"})
+    fault = world.faults(world.manifest(vime=commit))["vime has every name that megatron imports from it"]
+    assert "vime.utils.routing_replay.register_routing_replay, imported at megatron/core/" in fault.detail
 
 
 def test_a_patch_that_no_longer_applies_shows_what_stands_there(world: World) -> None:
