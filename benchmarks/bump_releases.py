@@ -66,11 +66,15 @@ def main() -> None:
         project = world / "project"
         for folder in ("builder", "dockerfiles", "images", "templates"):
             shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
-        path = project / "images" / f"{IMAGE}.yaml"
-        text = path.read_text("utf-8")
-        for name, source in written.sources.items():
-            text = text.replace(source.commit, commits[name])
-        path.write_text(text, "utf-8")
+        pinned = manifest.load(project / "images" / f"{IMAGE}.yaml")
+        pins: dict[tuple[str | int, ...], str] = {
+            ("sources", name, "commit"): commits[name] for name in written.sources
+        }
+        for path, content in pinned.rewritten(pins).items():
+            path.write_bytes(content)
+        for other in {path.stem for path in project.glob("images/*.yaml")} - {IMAGE}:  # they pin what is not here
+            (project / "images" / f"{other}.yaml").unlink()
+            (project / "dockerfiles" / f"Dockerfile.{other}").unlink()
         environment = os.environ | {"GIT_CONFIG_GLOBAL": str(settings(places, world / "gitconfig"))}
         environment |= {"GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(project)}
         run(project, environment, f"render {IMAGE}")

@@ -10,7 +10,7 @@ from builder import facts as bases
 from builder import registry
 from builder import vocabulary as v
 from builder.bump import Change
-from builder.errors import BaseImageError, Problem, UsageError
+from builder.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,20 +59,6 @@ def facts_problems(manifest: Manifest, root: Path) -> Iterator[Problem]:
     hint = f"have it read: python -m builder facts {name} --image {base.reference}"
     of = f"{facts.image}@{facts.digest}"
     yield Problem(f"base.facts: {base.facts} is of {of}, the base is {base.reference}", where, hint)
-
-
-def drift(engine: Engine, manifest: Manifest) -> Iterator[Problem]:
-    """The base's tag, where it no longer is at its digest."""
-    where = manifest.where("base", "digest")
-    try:
-        now = registry.digest(engine, manifest.base.image)
-    except BaseImageError as error:
-        yield from (Problem(problem.message, where, problem.hint) for problem in error.problems)
-        return
-    if now != manifest.base.digest:
-        tag = manifest.base.image.removeprefix(f"{registry.repository(manifest.base.image)}:")
-        hint = f"python -m builder bump {manifest.name} {KEY}={tag}"
-        yield Problem(f"{manifest.base.image} is {now}, the pin is {manifest.base.digest}", where, hint)
 
 
 def known(folder: Path, image: str) -> dict[str, Facts]:

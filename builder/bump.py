@@ -120,22 +120,6 @@ def assert_all_hold(bumps: Sequence[Bump]) -> None:
         raise PreflightError(*problems)
 
 
-def drift(manifest: Manifest) -> Iterator[Problem]:
-    """Each tag that no longer is at its pin."""
-    for source in manifest.sources.values():
-        if source.tag is None:
-            continue
-        where = manifest.where("sources", source.name, "commit")
-        try:
-            now = git.references(source.repository).tag(source.tag)
-        except GitError as error:
-            yield Problem(f"{source.name}: {error}", where, error.hint)
-            continue
-        if now != source.commit:
-            hint = f"python -m builder bump {manifest.name} {source.name}={source.tag}"
-            yield Problem(f"{source.name}: {source.tag} is {now or 'gone'}, the pin is {source.commit}", where, hint)
-
-
 def _changes(manifest: Manifest, name: str, reference: str) -> Iterator[Change]:
     if name not in manifest.sources:
         hint = did_you_mean(name, manifest.sources) or f"known are {', '.join(manifest.sources)}"

@@ -145,6 +145,7 @@ def _sources(document: Document) -> Iterator[Problem]:
         patches = value_at(document, ("sources", name, "patches"))
         for index in range(len(patches) if isinstance(patches, tuple) else 0):
             yield from _other_source(document, name, ("patches", index, "source"), earlier=True)
+            yield from _hash_of_a_commit(document, ("sources", name, "patches", index))
         if _named(document, "sources", name, "unused") and not consumed:
             where = document.where("sources", name, "unused")
             yield Problem("unused waives nothing", where, "it goes with imports_from")
@@ -174,6 +175,14 @@ def _other_source(
         line = document.where("sources", other).line
         message = f"source {other!r} (line {line}) stands after {name!r}"
         yield Problem(message, where, f"sources are fetched in this order: move {other!r} before {name!r}")
+
+
+def _hash_of_a_commit(document: Document, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Where a patch has a hash of its own though its source's commit already says which bytes it has."""
+    patch = _named(document, *path)
+    if isinstance(patch.get("source"), str) and "sha256" in patch:
+        message = f"a patch from the tree of {patch['source']!r} has its hash in that source's commit"
+        yield Problem(message, document.where_value(*path, "sha256"), "leave sha256 out")
 
 
 def _shipped(document: Document, name: str) -> Iterator[Problem]:

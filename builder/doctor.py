@@ -99,40 +99,38 @@ def run(machine: Machine, bases: Sequence[Base]) -> Report:
 
 def of_builds(machine: Machine, bases: Sequence[Base], *, offline: bool = False) -> Iterator[Probe]:
     """What keeps an image from being built here."""
-
-    def probe(name: str, ask: Callable[[], str]) -> Probe:
-        def answer() -> tuple[str, tuple[str, ...]]:
-            with machine.lock:
-                detail = ask()
-            return detail, (detail,)
-
-        return Probe(name, "machine", answer)
-
-    yield probe("a container engine answers, and is new enough", lambda: _engine(machine))
-    yield probe("the engine's disk has room for the base", lambda: _disk(machine, bases))
-    yield probe("memory is enough to compile", lambda: _memory(machine))
+    yield _probe(machine, "a container engine answers, and is new enough", lambda: _engine(machine))
+    yield _probe(machine, "the engine's disk has room for the base", lambda: _disk(machine, bases))
+    yield _probe(machine, "memory is enough to compile", lambda: _memory(machine))
     for manifest, facts in {manifest.base.reference: (manifest, facts) for manifest, facts in bases}.values():
         image = manifest.base.image
-        yield probe(f"the login for {image} can be read", lambda image=image: _login(image))  # type: ignore[misc]
-        yield probe(
-            f"{image} has its digest in the registry",
-            lambda manifest=manifest: _registry(machine, manifest, offline=offline),  # type: ignore[misc]
-        )
-        yield probe(
+        yield _probe(machine, f"the login for {image} can be read", lambda image=image: _login(image))  # type: ignore[misc]
+        yield base_tag(machine, manifest, offline=offline)
+        yield _probe(
+            machine,
             f"the facts {manifest.base.facts} are of this base",
             lambda manifest=manifest, facts=facts: _facts(manifest, facts),  # type: ignore[misc]
         )
 
 
-def of_comfort(machine: Machine) -> Iterator[Probe]:
-    """What builds go well without, and people ask afterwards why they are slow, or see no GPU."""
+def base_tag(machine: Machine, manifest: Manifest, *, offline: bool = False) -> Probe:
+    """Whether the registry has the base's digest under its tag."""
+    name = f"{manifest.base.image} has its digest in the registry"
+    return _probe(machine, name, lambda: _registry(machine, manifest, offline=offline))
 
-    def caches() -> tuple[str, tuple[str, ...]]:
+
+def _probe(machine: Machine, name: str, ask: Callable[[], str]) -> Probe:
+    def answer() -> tuple[str, tuple[str, ...]]:
         with machine.lock:
-            detail = _caches(machine)
+            detail = ask()
         return detail, (detail,)
 
-    yield Probe("the engine leaves the compiler's cache alone", "machine", caches)
+    return Probe(name, "machine", answer)
+
+
+def of_comfort(machine: Machine) -> Iterator[Probe]:
+    """What builds go well without, and people ask afterwards why they are slow, or see no GPU."""
+    yield _probe(machine, "the engine leaves the compiler's cache alone", lambda: _caches(machine))
     yield Probe("a container can have this machine's GPUs", "machine", lambda: (_gpus(), ()))
 
 

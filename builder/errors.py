@@ -129,6 +129,12 @@ class DriftError(BuilderError):
     remedy = "see what the tag has become before it is pinned: docs/bump.md"
 
 
+class DriftUnaskedError(BuilderError):
+    """No tag is known to have left its pin, and not every one could be asked for."""
+
+    exit_code = 44
+
+
 class MachineError(BuilderError):
     """What a build stands on has a problem: engine, registry, disk, memory, caches or GPUs."""
 

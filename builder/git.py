@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.errors import Problem, UsageError, without_logins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 TIME_LIMIT_S = 120
@@ -117,27 +118,44 @@ def fetch(folder: Path, address: str, commit: str, tag: str | None, *, offline: 
         raise GitError("no commit", f"{reference} is another commit than {commit}", address)
 
 
+def assert_served(address: str, commit: str, scratch: Path) -> None:
+    """Have a commit by its own name, as the Dockerfile will, whatever the cache has; without files where a server can.
+
+    Raises:
+        GitError: where it cannot be had.
+    """
+    git(scratch, "init", "--quiet", "--bare", ".")
+    options = ("--quiet", "--depth", "1", "--filter=tree:0", "--no-tags", "--no-write-fetch-head")
+    _asked([f"--git-dir={scratch}", "fetch", *options, "--", address, commit], address, TIME_LIMIT_S)
+
+
 def _has(folder: Path, commit: str) -> bool:
     found = _run([f"--git-dir={folder}", "cat-file", "-e", f"{commit}^{{commit}}"], 60)
     return found.returncode == 0
 
 
-def check_out(folder: Path, commit: str, tree: Path, paths: Sequence[str] = (".",)) -> None:
-    """Write the files of a commit, but for links that lead out of it; the bare repository stays as it is.
+def tree(folder: Path, commit: str) -> Path:
+    """The files of a commit but for links that lead out of it, written once and kept: a commit never changes.
 
     Raises:
-        GitError: where a path is not in the commit.
+        GitError: where they cannot be written.
     """
-    tree.mkdir(parents=True, exist_ok=True)
-    environment = {"GIT_INDEX_FILE": str(tree.with_name(f".{tree.name}.index"))}
-    command = [f"--git-dir={folder}", f"--work-tree={tree}", "-c", "core.autocrlf=false", "checkout", "--force", commit]
-    done = _run([*command, "--", *paths], TIME_LIMIT_S, environment)
-    if done.returncode:
-        raise GitError("no commit", done.stderr.strip(), str(folder))
-    inside = tree.resolve()
-    for path in tree.rglob("*"):
-        if path.is_symlink() and not path.resolve().is_relative_to(inside):
-            path.unlink()  # a stranger's link would have a file of this machine read, and told
+    kept = folder.with_suffix(".trees") / commit
+    if not kept.is_dir():
+        unfinished = kept.with_name("unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        where = [f"--git-dir={folder}", f"--work-tree={unfinished}", "-c", "core.autocrlf=false"]
+        index = {"GIT_INDEX_FILE": str(kept.with_name("index"))}
+        done = _run([*where, "checkout", "--force", commit, "--", "."], TIME_LIMIT_S, index)
+        if done.returncode:
+            raise GitError("no commit", done.stderr.strip(), str(folder))
+        inside = unfinished.resolve()
+        for path in unfinished.rglob("*"):
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                path.unlink()  # a stranger's link would have a file of this machine read, and told
+        unfinished.rename(kept)
+    return kept
 
 
 def revision(where: Path, name: str) -> str:

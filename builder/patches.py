@@ -33,6 +33,7 @@ REMEDIES: dict[Class, str] = {
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*$", re.MULTILINE)
 _WITHOUT_HUNKS = re.compile(r"^(?:rename|similarity|deleted|new file|old mode)", re.MULTILINE)
 _NAME = re.compile(r"^(?:\+\+\+ (?:b/)?|--- (?:a/)?)(?!/dev/null)(\S+)", re.MULTILINE)
+_HEAD = re.compile(r"^(?:\+\+\+|---|diff --git|rename from|copy from) (.+)$", re.MULTILINE)
 _SHOWN = 8  # lines of a tree that a conflict shows
 
 
@@ -46,6 +47,14 @@ class Verdict:
     @property
     def good(self) -> bool:
         return self.kind in GOOD
+
+
+def touched(patch: Path) -> set[str]:
+    """The paths that a patch may be about, at every depth that a verdict asks for."""
+    text = patch.read_text("utf-8", "replace")
+    heads = [line.partition("\t")[0] for line in _HEAD.findall(text)]
+    names = {name.strip('"') for head in heads for name in (head, *head.split(" "))}
+    return {"/".join(name.split("/")[depth:]) for name in names for depth in (0, 1, 2)} - {""}
 
 
 def judge(tree: Path, patch: Path) -> Verdict:

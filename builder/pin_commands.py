@@ -11,7 +11,7 @@ import click
 
 from builder import facts as bases
 from builder import front
-from builder.errors import DriftError, EngineError, PreflightError, Problem, UsageError, plain
+from builder.errors import DriftError, DriftUnaskedError, PreflightError, Problem, UsageError, plain
 from builder.project import ROOT, alone, known_images, load, shown
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
         trees = probes.Trees(manifest, ROOT / ".cache", Path(scratch), offline)
         patched = [source for source in manifest.sources.values() if source.patches]
         try:
-            found = [(source, *one) for source in patched for one in proving.verdicts_of(manifest, ROOT, source, trees)]
+            found = [(source, *one) for source in patched for one in proving.patched(manifest, ROOT, source, trees)[1]]
         except (probes.Untried, probes.Fault) as reason:
             hint = reason.hint if isinstance(reason, probes.Fault) else None
             raise PreflightError(Problem(str(reason), manifest.where("sources"), hint)) from reason
@@ -94,7 +94,6 @@ def patches(name: str, offline: bool) -> None:  # noqa: FBT001
 @click.option("--keep-going", is_flag=True, help="Write although the preflight has found faults; they are told.")
 @click.option("--check-drift", is_flag=True, help="Only say whether a tag, or a base's, has left its pin.")
 @click.option("--summary", "file", type=click.Path(path_type=Path), help="Write it there, for a pull request.")
-@front.strict
 def bump(  # noqa: PLR0913, PLR0917 (click's way)
     words: tuple[str, ...],
     offline: bool,  # noqa: FBT001
@@ -103,7 +102,6 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     keep_going: bool,  # noqa: FBT001
     check_drift: bool,  # noqa: FBT001
     file: Path | None,
-    strict: bool,  # noqa: FBT001
 ) -> None:
     """Pin other commits in IMAGE's manifest, or another base, if they hold: nothing is written before that is proved.
 
@@ -115,7 +113,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     named = [word for word in words[:1] if "=" not in word]
     images = named if named and not all_images else known_images()
     if check_drift:
-        _assert_no_drift(images, strict=strict)
+        _assert_no_drift(images, offline=offline)
         return
     if not words[len(named) :] or bool(named) == all_images:
         raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
@@ -197,30 +195,45 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
     return prepared
 
 
-def _assert_no_drift(images: Sequence[str], *, strict: bool) -> None:
-    """Refuse where a tag has left its pin; where no engine can ask a registry, that is said.
+def _assert_no_drift(images: Sequence[str], *, offline: bool) -> None:
+    """Show whether each tag is where its pin says.
 
     Raises:
-        DriftError
+        DriftError: where one is elsewhere, or gone.
+        DriftUnaskedError: where that is known of none, and could not be asked of all.
     """
-    from builder import base_pin  # noqa: PLC0415
-    from builder import bump as bumping  # noqa: PLC0415
+    from dataclasses import replace  # noqa: PLC0415
+
+    from builder import doctor as asking  # noqa: PLC0415
+    from builder import preflight as proving  # noqa: PLC0415
+    from builder import probes  # noqa: PLC0415
+    from builder.report import Report  # noqa: PLC0415
 
     manifests = [load(image)[0] for image in images]
-    found = [problem for manifest in manifests for problem in bumping.drift(manifest)]
-    try:
-        engine = front.engine()
-    except EngineError as error:
-        untried = [
-            Problem(f"the tag of the base was not asked for: {problem.message}", hint=problem.hint)
-            for problem in error.problems
-        ]
-        found += untried if strict else []
-        click.echo("\n".join(f"could not run: {problem.message}" for problem in ([] if strict else untried)), err=True)
-    else:
-        found += [problem for manifest in manifests for problem in base_pin.drift(engine, manifest)]
-    if found:
-        raise DriftError(*found)
+    asked: list[probes.Probe] = []
+    with contextlib.closing(asking.Machine()) as machine:
+        for manifest in manifests:
+            tagged = [source for source in manifest.sources.values() if source.tag]
+            of_image = [
+                *proving.references(manifest, tagged, offline=offline),
+                asking.base_tag(machine, manifest, offline=offline),
+            ]
+            asked += [replace(probe, name=f"{manifest.name}: {probe.name}") for probe in of_image]
+        checks = probes.answers(asked)
+    report = Report(
+        image=", ".join(images),
+        image_id="",
+        tag=None,
+        gpu_targets=tuple(dict.fromkeys(target for manifest in manifests for target in manifest.gpu_targets)),
+        pins="as manifest",
+        arguments={},
+        checks=checks,
+    )
+    click.echo(report.table())
+    if failed := report.count("failed"):
+        raise DriftError(Problem(f"{failed} of {len(checks)} tags are no longer at their pins"))
+    if untried := report.count("could not run"):
+        raise DriftUnaskedError(Problem(f"{untried} of {len(checks)} tags could not be asked for"))
 
 
 def _show(report: Report, *, as_json: bool, strict: bool) -> None:

@@ -37,9 +37,9 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
         trees = Trees(manifest, root / ".cache", Path(scratch), offline)
         probes = [
             *_lock(manifest),
-            *_references(manifest, trees, offline=offline),
+            *references(manifest, manifest.sources.values(), offline=offline),
             *_patches(manifest, root, trees),
-            *_windows(manifest, trees),
+            *_windows(manifest, root, trees),
             *toolchain.probes(manifest, facts, trees),
             *claims.probes(manifest, trees),
             *planning.probes(planning.Plans(manifest, facts, root / ".cache" / "uv", trees)),
@@ -75,16 +75,17 @@ def _fits(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
 # References
 
 
-def _references(manifest: Manifest, trees: Trees, *, offline: bool) -> Iterator[Probe]:
-    for source in manifest.sources.values():
+def references(manifest: Manifest, sources: Iterable[Source], *, offline: bool = False) -> Iterator[Probe]:
+    """Whether each source is where its pin says."""
+    for source in sources:
         yield Probe(
             f"{source.name}'s {source.tag or 'commit'} is what is pinned",
             "reference",
-            lambda source=source: _reference(source, trees, offline=offline),  # type: ignore[misc]
+            lambda source=source: _reference(manifest, source, offline=offline),  # type: ignore[misc]
         )
 
 
-def _reference(source: Source, trees: Trees, *, offline: bool) -> tuple[str, tuple[str, ...]]:
+def _reference(manifest: Manifest, source: Source, *, offline: bool) -> tuple[str, tuple[str, ...]]:
     if offline:
         raise Untried("--offline asks no host")
     if source.commit == UNKNOWN:
@@ -95,7 +96,8 @@ def _reference(source: Source, trees: Trees, *, offline: bool) -> tuple[str, tup
         raise told(source, error) from error
     if source.tag is None:
         names = [name for name, commit in found.commits.items() if commit == source.commit]
-        trees.of(source)  # no reference has to lead to it: whether it is there, its fetch tells
+        if not names:
+            _served(source)
         return f"{source.commit} {f'is {names[0]}' if names else 'is fetched by its own name'}", ()
     now = found.tag(source.tag)
     if now is None:
@@ -104,9 +106,18 @@ def _reference(source: Source, trees: Trees, *, offline: bool) -> tuple[str, tup
         )
     if now != source.commit:
         compare = f"{source.repository}/compare/{source.commit}...{now}"
-        hint = f"sources.{source.name}.commit: see what changed before you pin it: {compare}"
+        pin = f"python -m builder bump {manifest.name} {source.name}={source.tag}"
+        hint = f"sources.{source.name}.commit: see what changed before you pin it: {compare}; then {pin}"
         raise Fault(f"the tag {source.tag} has moved: from {source.commit} to {now}", hint)
     return f"{source.tag} is {now}", ()
+
+
+def _served(source: Source) -> None:
+    with tempfile.TemporaryDirectory(prefix="commit-") as scratch:
+        try:
+            git.assert_served(source.repository, source.commit, Path(scratch))
+        except GitError as error:
+            raise told(source, error) from error
 
 
 # Patches
@@ -123,7 +134,7 @@ def _patches(manifest: Manifest, root: Path, trees: Trees) -> Iterator[Probe]:
 
 
 def _patched(manifest: Manifest, root: Path, source: Source, trees: Trees) -> tuple[str, tuple[str, ...]]:
-    verdicts = list(verdicts_of(manifest, root, source, trees))
+    _, verdicts = patched(manifest, root, source, trees)
     bad = [(patch, verdict) for patch, verdict in verdicts if not verdict.good]
     if bad:
         lines = [f"{patch.path}: {verdict.kind}: {verdict.detail}" for patch, verdict in bad]
@@ -132,40 +143,53 @@ def _patched(manifest: Manifest, root: Path, source: Source, trees: Trees) -> tu
     return f"{len(verdicts)} of {len(verdicts)}", notes
 
 
-def verdicts_of(
+def patched(
     manifest: Manifest, root: Path, source: Source, trees: Trees
-) -> Iterator[tuple[Patch, patches.Verdict]]:
-    """Each patch of a source with its verdict, applied in order to a tree of their own.
+) -> tuple[Path, list[tuple[Patch, patches.Verdict]]]:
+    """The files that a source's patches name, with those applied, in order; and each patch's verdict.
 
     Raises:
         Untried: where a tree cannot be had.
         Fault: where a repository does not have it, or a patch is not in its place.
     """
-    tree = trees.patched(source, f"{source.name}-patched")
+    places = []
     for patch in source.patches:
         place = trees.of(manifest.sources[patch.source]) / patch.path if patch.source else root / patch.path
         if not place.is_file():
             where = f"{patch.source} at its commit" if patch.source else "this project"
             raise Fault(f"{patch.path} is not in {where}", f"sources.{source.name}.patches: it was moved or dropped")
-        yield patch, patches.judge(tree, place)
+        places.append(place)
+    tree = trees.part(source, (path for place in places for path in patches.touched(place)))
+    return tree, [(patch, patches.judge(tree, place)) for patch, place in zip(source.patches, places, strict=True)]
 
 
 # The API window
 
 
-def _windows(manifest: Manifest, trees: Trees) -> Iterator[Probe]:
+def _windows(manifest: Manifest, root: Path, trees: Trees) -> Iterator[Probe]:
     for consumer in manifest.sources.values():
-        for provider in consumer.imports_from:
-            yield Probe(
-                f"{provider} has every name that {consumer.name} imports from it",
-                "api_window",
-                lambda consumer=consumer, provider=provider: _window(consumer, manifest.sources[provider], trees),  # type: ignore[misc]
-            )
+        by_patches = [patch.source for patch in consumer.patches if patch.source]
+        for provider in dict.fromkeys([*consumer.imports_from, *by_patches]):
+
+            def ask(consumer: Source = consumer, provider: str = provider) -> tuple[str, tuple[str, ...]]:
+                theirs, ours = manifest.sources[provider], trees.of(consumer)
+                if provider in consumer.imports_from:
+                    return _window(consumer, theirs, ours, trees, consumer.packages)
+                ours, verdicts = patched(manifest, root, consumer, trees)
+                if not all(verdict.good for _, verdict in verdicts):
+                    raise Untried(f"the patches of {consumer.name} do not apply")
+                # Only what its patches touch imports from there.
+                there = [name for name in consumer.packages if any((ours / place / name).is_dir() for place in ROOTS)]
+                return _window(consumer, theirs, ours, trees, there)
+
+            yield Probe(f"{provider} has every name that {consumer.name} imports from it", "api_window", ask)
 
 
-def _window(consumer: Source, provider: Source, trees: Trees) -> tuple[str, tuple[str, ...]]:
-    theirs, ours = trees.of(provider), trees.of(consumer)
-    folders = [_place(ours, package) / package for package in consumer.packages]
+def _window(
+    consumer: Source, provider: Source, ours: Path, trees: Trees, packages: Iterable[str]
+) -> tuple[str, tuple[str, ...]]:
+    theirs = trees.of(provider)
+    folders = [_place(ours, package) / package for package in packages]
     roots = sorted({_place(theirs, package) for package in provider.packages})
     unused = {pattern: waived.reason for pattern, waived in consumer.unused.items()}
     found = imports.window(folders, list(provider.packages), roots, unused)

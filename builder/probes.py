@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import git
@@ -14,8 +17,7 @@ from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome
 from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Sequence
 
     from builder.entries import Source
     from builder.manifest import Manifest
@@ -49,12 +51,13 @@ class Probe:
 
 @dataclass
 class Trees:
-    """The pinned trees of a manifest's sources, each fetched once, when somebody first asks."""
+    """The pinned trees of a manifest's sources, each had once, when somebody first asks."""
 
     manifest: Manifest
     cache: Path
     scratch: Path
     offline: bool
+    _known: dict[str, Path] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,25 +70,28 @@ class Trees:
             Untried: where the commit is not known, or the host does not answer.
             Fault: where the repository does not have it.
         """
-        tree = self.scratch / source.name
         with self._locks[source.name]:
-            if not tree.is_dir():
-                self._write(source, tree)
-        return tree
+            if source.name not in self._known:
+                self._known[source.name] = self._had(source)
+        return self._known[source.name]
 
-    def patched(self, source: Source, name: str) -> Path:
-        """A tree of one's own, as the pins have it."""
-        tree = self.scratch / name
-        self._write(source, tree)
-        return tree
+    def part(self, source: Source, paths: Iterable[str]) -> Path:
+        """A tree of one's own, of those paths that the pinned tree has as files."""
+        whole = self.of(source)
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(prefix=f"{source.name}-", dir=self.scratch))
+        for path in {path for path in paths if (whole / path).is_file() and ".." not in path.split("/")}:
+            (own / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(whole / path, own / path, follow_symlinks=False)
+        return own
 
-    def _write(self, source: Source, tree: Path) -> None:
+    def _had(self, source: Source) -> Path:
         if source.commit == UNKNOWN:
             raise Untried(f"sources.{source.name}.commit is unknown")
         try:
             with git.repository(self.cache, source.repository) as folder:
                 git.fetch(folder, source.repository, source.commit, source.tag, offline=self.offline)
-                git.check_out(folder, source.commit, tree)
+                return git.tree(folder, source.commit)
         except GitError as error:
             raise told(source, error) from error
 

@@ -226,12 +226,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Replace several files, each whole; none, where one of them cannot be written.
+    """Replace several files, each whole; none, where one of them cannot be written or replaced.
 
     Raises:
         UnwritableError
     """
     temporary: dict[Path, Path] = {}
+    before: dict[Path, bytes | None] = {}
     try:
         for path, content in files.items():
             with writing(path):
@@ -244,8 +245,16 @@ def write_together(files: Mapping[Path, bytes]) -> None:
                     os.fsync(file.fileno())  # a machine that fails must not leave the new name with nothing in it
                 temporary[path].chmod(0o644)
         for path, new in temporary.items():
+            before[path] = path.read_bytes() if path.is_file() else None
             with writing(path):
                 new.replace(path)
+    except BaseException:
+        for path, old in before.items():
+            if old is not None:
+                path.write_bytes(old)
+            elif path.is_file():
+                path.unlink()
+        raise
     finally:
         for new in temporary.values():
             new.unlink(missing_ok=True)

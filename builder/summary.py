@@ -111,7 +111,7 @@ def _patches(bump: Bump, root: Path, before: Trees, after: Trees) -> Iterator[st
 
 
 def _verdicts(manifest: Manifest, root: Path, name: str, trees: Trees) -> list[tuple[Patch, Verdict]]:
-    return list(preflight.verdicts_of(manifest, root, manifest.sources[name], trees))
+    return preflight.patched(manifest, root, manifest.sources[name], trees)[1]
 
 
 def _again(bump: Bump, root: Path) -> list[str]:

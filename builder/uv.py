@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TAIL = 12  # lines of uv's own message that are shown
+# What the public index says of itself, said of this machine's too: a mirror that says nothing would be asked of every
+# page and every wheel again, by the plan of one set after that of another.
+AGES = 'cache-control = {api = "max-age=600", files = "max-age=31536000, immutable"}'
 # What uv says where it was kept from asking: then a missing distribution means nothing.
 UNASKED = r"could not be queried|An index \(.*\) returned a |network was disabled"
 # Its plan names who asks, not what for: that is in its log only.
@@ -97,7 +101,8 @@ def _command(asking: Asking) -> list[str]:
     ]  # pip passes over one that is not there
     flags = ["--no-index"] * ("PIP_NO_INDEX" in asking.pip) + ["--offline"] * asking.offline
     return [
-        *(sys.executable, "-m", "uv", "pip", "compile", "--no-config", "--verbose", "--color=never"),
+        *(sys.executable, "-m", "uv", "pip", "compile", f"--config-file={_settings(asking)}"),
+        *("--verbose", "--color=never"),
         *(f"--cache-dir={asking.cache}", f"--python={sys.executable}", "--no-python-downloads"),
         *(f"--python-version={asking.python}", f"--python-platform={asking.platform}"),
         *("--only-binary=:all:", "--no-header", "--no-annotate"),
@@ -106,11 +111,20 @@ def _command(asking: Asking) -> list[str]:
     ]
 
 
+def _settings(asking: Asking) -> Path:
+    """The only configuration that uv reads: the machine's index, and how long its answers stay good."""
+    file = asking.scratch / "uv.toml"
+    address = json.dumps(asking.pip.get("PIP_INDEX_URL"))  # TOML's strings are JSON's
+    index = f"[[index]]\nurl = {address}\ndefault = true\n{AGES}\n" if "PIP_INDEX_URL" in asking.pip else ""
+    file.write_text(index, encoding="utf-8")
+    return file
+
+
 def _environment(asking: Asking) -> dict[str, str]:
     """As pip would reach the index; passwords stay out of the command line."""
     pip = asking.pip
     found = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_", "RUST_"))}
-    names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT", "SSL_CLIENT_CERT": "PIP_CLIENT_CERT"}
+    names = {"SSL_CERT_FILE": "PIP_CERT", "SSL_CLIENT_CERT": "PIP_CLIENT_CERT"}
     names |= {"UV_HTTP_TIMEOUT": "PIP_DEFAULT_TIMEOUT", "UV_HTTP_RETRIES": "PIP_RETRIES"}
     names |= dict.fromkeys(("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"), "PIP_PROXY")
     found |= {ours: pip[theirs] for ours, theirs in names.items() if theirs in pip}

@@ -88,6 +88,13 @@ def running(scope: ast.AST) -> Iterator[ast.AST]:
             yield from () if isinstance(node, SCOPES) else running(node)
 
 
+def at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that runs with a statement: what a function does, it does later."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        yield from () if isinstance(child, FUNCTIONS) else at_once(child)
+
+
 def definitions(scope: ast.AST, package: str) -> dict[str, set[Origin | None]]:
     """The names of a scope, each with where it is imported from (None: made here); `*` for whole modules."""
     found: dict[str, set[Origin | None]] = {}
@@ -188,7 +195,7 @@ class Scanner(ast.NodeVisitor):
         handlers = []
         for handler, names in zip(node.handlers, caught, strict=True):
             needs = self.inner(handler.body, later=True)
-            goes_on = not any(isinstance(child, ast.Raise) for child in ast.walk(handler))
+            goes_on = not any(isinstance(child, ast.Raise) for child in at_once(handler))
             handlers += [needs] if names & IMPORT_ERRORS and (needs or goes_on) else []
             self.needs += [] if names & IMPORT_ERRORS else needs
         then = self.inner(node.orelse, later=optional)

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from manifests import IMAGES, REAL, ROOT, write
 from origins import MANIFEST, World
 from test_preflight import packages, world
+from world import settings
 
 from builder import facts, manifest
-from builder.errors import DriftError, PreflightError, UsageError
+from builder.errors import DriftError, DriftUnaskedError, PreflightError, UsageError
 from builder.lock import Lock
 
 __all__ = ["packages", "world"]  # fixtures of another file
@@ -135,7 +136,7 @@ def test_a_bump_across_a_move_is_refused_with_the_new_place_and_writes_nothing(w
     done = command(project, "bump", NAME, "vllm=v0.30.0")
     assert done.returncode == PreflightError.exit_code
     assert "it is now in vllm.engine.elsewhere" in done.stdout
-    assert "error: 1 of 15 probes failed: nothing is written" in done.stderr
+    assert "error: 1 of 16 probes failed: nothing is written" in done.stderr
     assert files(project) == before
     done = command(project, "bump", NAME, "vllm=v0.30.0", "--keep-going")
     assert done.returncode == PreflightError.exit_code
@@ -171,20 +172,38 @@ def test_what_is_not_there_is_refused_with_the_near_one(project: Path, pin: str,
 
 
 def test_a_tag_that_has_left_its_pin_is_drift(world: World, project: Path) -> None:
-    assert command(project, "bump", "--check-drift").returncode == 0
+    done = command(project, "bump", "--check-drift")
+    assert done.returncode == DriftUnaskedError.exit_code, "no engine asks the registry for the base's tag"
+    assert f"{NAME} for gfx942, gfx950: 1 passed, 0 failed, 1 could not run" in done.stdout
+    assert "1 of 2 tags could not be asked for" in done.stderr
     now = world.repositories["vllm"].commit({"new.txt": "x\n"}, tag="v0.29.0")
     done = command(project, "bump", NAME, "--check-drift")
     assert done.returncode == DriftError.exit_code
-    assert f"v0.29.0 is {now}, the pin is {world.commits['vllm']}" in done.stderr
-    assert f"python -m builder bump {NAME} vllm=v0.29.0" in done.stderr
+    assert f"the tag v0.29.0 has moved: from {world.commits['vllm']} to {now}" in done.stdout
+    assert f"python -m builder bump {NAME} vllm=v0.29.0" in done.stdout
+    assert "1 of 2 tags are no longer at their pins" in done.stderr
+
+
+def test_a_repository_that_does_not_answer_is_no_drift(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {source.repository: "http://127.0.0.1:9" for source in MANIFEST.sources.values()}
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings(places, tmp_path / "down")))
+    for words in ((), ("--offline",)):
+        done = command(project, "bump", "--check-drift", *words)
+        assert done.returncode == DriftUnaskedError.exit_code
+        assert "2 of 2 tags could not be asked for" in done.stderr
 
 
 def test_a_bump_that_is_killed_leaves_every_file_whole(world: World, project: Path) -> None:
-    """At random moments; what is refused in the end has changed nothing in between."""
+    """At random moments of its whole time; what is refused in the end has changed nothing in between."""
     before = files(project)
     vllm = world.repositories["vllm"]
     vllm.commit({"vllm/engine/arg_utils.py": ""}, tag="v0.30.0")
     moments = random.Random(7)  # noqa: S311 (the same moments each time)
+    started = time.monotonic()
+    assert command(project, "bump", NAME, "vllm=v0.30.0").returncode == PreflightError.exit_code
+    whole = time.monotonic() - started
     environment = os.environ | {"PYTHONPATH": str(project)}
     for _ in range(20):
         with subprocess.Popen(
@@ -195,12 +214,10 @@ def test_a_bump_that_is_killed_leaves_every_file_whole(world: World, project: Pa
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as process:
-            time.sleep(moments.uniform(0.05, 1.0))
+            time.sleep(moments.uniform(0.05, whole))
             os.killpg(process.pid, signal.SIGKILL)
         assert files(project) == before
-    done = command(project, "bump", NAME, "vllm=v0.30.0")
-    assert done.returncode == PreflightError.exit_code, done.stderr
-    assert files(project) == before
+    assert command(project, "bump", NAME, "vllm=v0.30.0").returncode == PreflightError.exit_code, "none is in its way"
 
 
 STYLES = {

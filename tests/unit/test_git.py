@@ -33,8 +33,7 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 def fetched(tmp_path: Path, commit: str, tag: str | None = None, *, offline: bool = False) -> Path:
     with git.repository(tmp_path / "cache", ADDRESS) as folder:
         git.fetch(folder, ADDRESS, commit, tag, offline=offline)
-        git.check_out(folder, commit, tmp_path / f"tree-{commit[:8]}")
-    return tmp_path / f"tree-{commit[:8]}"
+        return git.tree(folder, commit)
 
 
 def refusal(address: str, **options: float) -> GitError:
@@ -59,6 +58,18 @@ def test_a_commit_is_fetched_by_its_tag_or_alone_and_once(origin: Repository, tm
     origin.git("config", "uploadpack.allowAnySHA1InWant", "false")
     origin.folder.rename(tmp_path / "gone")
     assert (fetched(tmp_path, first, offline=True) / "a.txt").is_file(), "what is in the cache is asked of nobody"
+
+
+def test_the_files_of_a_commit_are_written_once_and_never_half(origin: Repository, tmp_path: Path) -> None:
+    commit = origin.git("rev-parse", "HEAD")
+    first = fetched(tmp_path, commit)
+    (first / "mark").touch()
+    assert (fetched(tmp_path, commit) / "mark").is_file()
+    half = fetched(tmp_path, origin.commit({"b.txt": "two\n"}))
+    half.rename(half.with_name("unfinished"))
+    (half.with_name("unfinished") / "left").touch()
+    again = fetched(tmp_path, half.name)
+    assert sorted(path.name for path in again.iterdir()) == ["a.txt", "b.txt"]
 
 
 def test_a_tag_that_is_another_commit_is_not_taken(origin: Repository, tmp_path: Path) -> None:

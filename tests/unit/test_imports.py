@@ -129,6 +129,8 @@ FOUND = [
     "from importlib import import_module\nimport_module()\nimport_module('.x', package=name)",
     "try:\n    import pkg.gone as m\nexcept ImportError:\n    import pkg.core as m\nm.anything",
     "try:\n    import pkg.gone as g\nexcept ImportError:\n    g = None\nelse:\n    import pkg.core",
+    "try:\n    from pkg.gone import X\nexcept ImportError:\n    def X():\n        raise RuntimeError",
+    "try:\n    from pkg.gone import X\nexcept ImportError:\n    class X:\n        def f(self): raise RuntimeError",
     "from importlib import import_module\nname = 'x'\nimport_module(name)\nimport_module('pkg.core')\nimport_module('.core', 'pkg')",
     "from .pkg import Missing\nfrom . import pkg\npkg.Missing",
 ]
@@ -152,6 +154,8 @@ MISSING = {
     "try:\n    from pkg import Missing\nexcept ValueError:\n    pass": "pkg.Missing",
     "try:\n    from pkg import Missing\nexcept ImportError:\n    raise SystemExit": "pkg.Missing",
     "try:\n    from pkg import Missing\nexcept ImportError:\n    from pkg import Absent": "pkg.Missing",
+    "try:\n    from pkg import Missing\nexcept ImportError:\n    if True: raise": "pkg.Missing",
+    "try:\n    from pkg import Missing\nexcept ImportError:\n    class X: raise SystemExit": "pkg.Missing",
     "try:\n    pass\nexcept ImportError:\n    pass\nelse:\n    from pkg import Missing": "pkg.Missing",
     "try:\n    import pkg.core\nexcept ImportError:\n    pass\nelse:\n    from pkg import Missing": "pkg.Missing",
     "try:\n    import pkg.core\nfinally:\n    from pkg import Missing": "pkg.Missing",

@@ -89,3 +89,10 @@ def test_a_new_file_and_a_deleted_one_need_no_hunk_of_the_other(tmp_path: Path) 
     assert patches.judge(tmp_path / "tree", tmp_path / "x.patch").kind == "applies"
     assert (tmp_path / "tree" / "n.py").read_text() == "one\ntwo\n"
     assert patches.judge(tmp_path / "tree", tmp_path / "x.patch").kind == "already upstream"
+
+
+def test_a_patch_names_the_files_that_it_may_be_about_at_every_depth(tmp_path: Path) -> None:
+    moved = "diff --git a/old one.py b/new.py\nsimilarity index 100%\nrename from old one.py\nrename to new.py\n"
+    mode = "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n"
+    (tmp_path / "x.patch").write_text(f"{moved}{mode}{patch(LINES, changed(5))}")
+    assert {"old one.py", "run.sh", "a/b.py", "a/a/b.py", "b.py"} <= patches.touched(tmp_path / "x.patch")

@@ -78,16 +78,34 @@ def test_a_tag_that_is_gone_is_named(world: World) -> None:
 def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) -> None:
     faults = world.faults(world.manifest(vime="1" * 40))
     assert set(faults) == {
+        "vime's commit is what is pinned",
         "the patches of megatron apply, in their order",
         "the patches of vime apply, in their order",
         "vllm has every name that vime imports from it",
         "megatron has every name that vime imports from it",
+        "vime has every name that megatron imports from it",
         PLAN.format("vime"),
         "vime finds the tools that it is built with",
         "vime's tree has what the manifest says of it",
         "vime's commit is what is pinned",
     }
     assert all("no commit" in fault.detail for fault in faults.values())
+
+
+def test_a_commit_that_no_name_leads_to_is_asked_for_alone_though_the_cache_has_it(world: World) -> None:
+    saver, name = world.repositories["torch_memory_saver"], "torch_memory_saver's commit is what is pinned"
+    saver.commit({"later.txt": "x\n"})
+    found = {check.name: check for check in world.run().checks}
+    assert found[name].detail == f"{world.commits['torch_memory_saver']} is fetched by its own name"
+    saver.git("reset", "--hard", "--quiet", "HEAD")
+    saver.git("checkout", "--quiet", "--orphan", "other")
+    saver.commit({})
+    saver.git("branch", "--delete", "--force", "main")
+    saver.git("reflog", "expire", "--expire=now", "--all")
+    saver.git("gc", "--quiet", "--prune=now")
+    fault = world.faults()[name]
+    assert "no commit" in fault.detail
+    assert world.commits["torch_memory_saver"] in fault.detail
 
 
 def test_a_host_that_is_down_is_not_a_pin_that_is_wrong(
@@ -108,6 +126,12 @@ def test_a_name_that_is_gone_comes_with_its_line_and_its_new_place(world: World)
     assert "vllm.engine.arg_utils." in fault.detail
     assert ".py:" in fault.detail
     assert "it is now in vllm.engine.elsewhere" in fault.detail
+
+
+def test_a_name_that_a_patch_takes_from_the_source_that_brings_it_is_found_before_any_build(world: World) -> None:
+    commit = world.repositories["vime"].commit({"vime/utils/routing_replay.py": "register_replay = 1\n"})
+    fault = world.faults(world.manifest(vime=commit))["vime has every name that megatron imports from it"]
+    assert "vime.utils.routing_replay.register_routing_replay, imported at megatron/core/" in fault.detail
 
 
 def test_a_patch_that_no_longer_applies_shows_what_stands_there(world: World) -> None:

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from builder.errors import UsageError
-from builder.report import FORMATS, Check, Outcome, Report, json_schema, write_atomically
+from builder.report import FORMATS, Check, Outcome, Report, json_schema, write_atomically, write_together
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "report.json"
 
@@ -132,3 +132,13 @@ def test_a_failed_write_leaves_the_old_file_whole_and_nothing_beside_it(tmp_path
         write_atomically(path, "new \udcff")
     assert path.read_text() == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_of_several_files_all_are_as_they_were_where_the_last_cannot_be_replaced(tmp_path: Path) -> None:
+    old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "folder"
+    old.write_text("old")
+    (folder / "x").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        write_together({old: b"1", new: b"2", folder: b"3"})
+    assert old.read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"old", "folder"}

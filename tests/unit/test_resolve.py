@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import wheels
@@ -122,14 +122,23 @@ def serving(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Itera
             thread.join()
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """An index that says nothing of how long its answers are good, and remembers what it was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def log_message(self, *_: Any) -> None:
+        self.asked.append(self.path)
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Last-Modified":
+            super().send_header(keyword, value)
+
+
 @pytest.fixture
 def served(packages: Path) -> Iterator[str]:
     """The index on loopback."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
+    Quiet.asked.clear()
     with serving(functools.partial(Quiet, directory=str(packages))) as address:
         yield address
 
@@ -290,6 +299,15 @@ def test_offline_the_cache_is_enough_and_without_it_nobody_was_asked(
     assert world.plan("clean<2\nwantscuda\n", offline=True) == online
     with pytest.raises(NotAskedError, match="network was disabled"):
         world.plan("modern\n", offline=True)
+
+
+def test_what_the_index_has_just_said_is_not_asked_again(world: World, pip: Callable[..., None], served: str) -> None:
+    pip(index_url=f"{served}/simple")
+    first = world.plan("clean<2\nwantscuda\n")
+    assert any("clean" in path for path in Quiet.asked)
+    Quiet.asked.clear()
+    assert world.plan("clean<2\nwantscuda\n") == first
+    assert Quiet.asked == []
 
 
 def test_an_index_that_does_not_answer_is_no_verdict_and_no_password_is_told(

@@ -47,6 +47,7 @@ def repository(folder: Path) -> Repository:
     made = Repository(folder)
     made.git("init", "--quiet", "--initial-branch=main")
     made.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    made.git("config", "uploadpack.allowFilter", "true")
     return made
 
 
