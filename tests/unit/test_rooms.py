@@ -60,6 +60,7 @@ ROOMS = [
         "git",
         "side",
         "diff",
+        "page",
         "patches",
         "uv",
         "resolve",
