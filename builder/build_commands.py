@@ -238,6 +238,6 @@ def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> R
     if order.no_cache:
         building.forget_anew(ROOT, order.tag)
     building.write_report(ROOT, order, report)
-    path = page.write(engine, ROOT, order.tag, report, logs.lines)
+    path = page.write(ROOT, order.tag, report, page.contents_of(engine, report), logs.lines)
     watch(Event("", f"report: {shown(path)} (and .json)"))
     return report

@@ -81,7 +81,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
         seconds=known.seconds if known else 0.0,
     )
     proof.keep(ROOT, report)
-    path = page.write(engine, ROOT, tag, report, {})
+    path = page.write(ROOT, tag, report, page.contents_of(engine, report), {})
     if file:
         write_atomically(file, report.as_file(file))
     if probed:

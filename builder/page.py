@@ -1,4 +1,4 @@
-"""A report as a page: one HTML file that a browser opens from disk, with what of the image is known beside its checks."""
+"""A report as a page: one HTML file, opened from disk, with what is known of the image beside its checks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Distribution:
     sealed: str | None
 
 
-def write(engine: Engine, root: Path, tag: str, report: Report, lines: Mapping[str, list[str]]) -> Path:
+def write(root: Path, tag: str, report: Report, contents: Side, lines: Mapping[str, list[str]]) -> Path:
     """Write the page of a report, and keep what the next one is compared with; the page's path.
 
     Args:
@@ -80,7 +80,7 @@ def write(engine: Engine, root: Path, tag: str, report: Report, lines: Mapping[s
         lines: of the steps that ran.
     """
     folder = kept(root, tag)
-    now = replace(_side(engine, report), checks={check.name: check.outcome for check in report.checks})
+    now = replace(contents, checks={check.name: check.outcome for check in report.checks})
     before = _read(folder / "contents.json")
     earlier = _read(folder / "logs.json") or {}
     known = {step.name: lines.get(step.name, earlier.get(step.name)) for step in report.steps}
@@ -146,9 +146,7 @@ def _took(report: Report) -> float:
 
 def _logs(lines: Mapping[str, list[str]], ran: set[str]) -> dict[str, Log]:
     return {
-        name: Log(
-            text="\n".join(found[-LOG_LINES:]), left_out=max(0, len(found) - LOG_LINES), earlier=name not in ran
-        )
+        name: Log(text="\n".join(found[-LOG_LINES:]), left_out=max(0, len(found) - LOG_LINES), earlier=name not in ran)
         for name, found in lines.items()
     }
 
@@ -182,7 +180,8 @@ def link(key: str, value: str, pins: Mapping[str, str]) -> str | None:
     return {"commit": f"{page}/commit/{value}", "tag": f"{page}/releases/tag/{value}"}.get(what)
 
 
-def _side(engine: Engine, report: Report) -> Side:
+def contents_of(engine: Engine, report: Report) -> Side:
+    """What the report's image has in it; unknown, with the reason, where it does not tell."""
     try:
         return side.of_image(engine, report.image_id)
     except BuilderError as error:
@@ -225,4 +224,7 @@ def clock(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count:,} B"
+    for unit, bytes_ in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= bytes_:
+            return f"{count / bytes_:.1f} {unit}"
+    return f"{count} B"
