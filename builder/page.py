@@ -111,7 +111,7 @@ def html(report: Report, contents: Side, changed: Diff | None, written: str, log
         "took": _took(report),
         "contents": contents,
         "layers": _layers(contents),
-        "pins": [(key, value, link(key, value, contents.pins)) for key, value in contents.pins.items()],
+        "pins": [(key, value, link(key, value, contents.pins, report.pins)) for key, value in contents.pins.items()],
         "distributions": list(_distributions(contents)),
         "changed": changed,
         "written": written,
@@ -165,8 +165,8 @@ def _distributions(contents: Side) -> Iterator[Distribution]:
         yield Distribution(name=name, version=version, flavour=flavour, sealed=sealed.get(canonicalize_name(name)))
 
 
-def link(key: str, value: str, pins: Mapping[str, str]) -> str | None:
-    """Where a pin can be looked at; None where that is not known."""
+def link(key: str, value: str, pins: Mapping[str, str], whose: str) -> str | None:
+    """Where a pin can be looked at; None where that is not known, as of the commits of a rehearsal."""
     source, _, what = key.rpartition(".")
     address = value if what in {"repository", "address"} else pins.get(f"{source}.repository", "")
     if not address.startswith("https://"):
@@ -174,7 +174,7 @@ def link(key: str, value: str, pins: Mapping[str, str]) -> str | None:
     github = re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+?(?:\.git)?/?", address)
     if what in {"repository", "address"}:
         return address
-    if not github or not re.fullmatch(r"[\w./+-]+", value):
+    if whose != "as manifest" or not github or not re.fullmatch(r"[\w./+-]+", value):
         return None
     page = address.rstrip("/").removesuffix(".git")
     return {"commit": f"{page}/commit/{value}", "tag": f"{page}/releases/tag/{value}"}.get(what)

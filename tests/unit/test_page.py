@@ -110,11 +110,15 @@ def test_a_seal_that_cannot_be_read_is_not_shown_as_nothing_sealed() -> None:
 
 def test_a_pin_is_linked_only_where_its_page_is_known() -> None:
     pins = SIDE.pins
-    assert page.link("vllm.commit", "b" * 40, pins) == f"https://github.com/vllm-project/vllm/commit/{'b' * 40}"
-    assert page.link("vllm.tag", "v1", pins) == "https://github.com/vllm-project/vllm/releases/tag/v1"
-    assert page.link("x.commit", HOSTILE, pins) is None
-    assert page.link("y.repository", "javascript:alert(1)", pins) is None
-    assert page.link("base.digest", "sha256:1", pins) is None
+    assert (
+        page.link("vllm.commit", "b" * 40, pins, "as manifest")
+        == f"https://github.com/vllm-project/vllm/commit/{'b' * 40}"
+    )
+    assert page.link("vllm.tag", "v1", pins, "as manifest") == "https://github.com/vllm-project/vllm/releases/tag/v1"
+    assert page.link("vllm.commit", "b" * 40, pins, "overridden") is None, "a stand-in's commit is on no page"
+    assert page.link("x.commit", HOSTILE, pins, "as manifest") is None
+    assert page.link("y.repository", "javascript:alert(1)", pins, "as manifest") is None
+    assert page.link("base.digest", "sha256:1", pins, "as manifest") is None
 
 
 def test_a_cached_step_has_no_bar_and_the_others_stand_where_they_ran() -> None:
