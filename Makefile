@@ -107,8 +107,12 @@ clean: engine ## remove what this tool has left in the engine; finished images a
 ##@ Work on the code
 
 .PHONY: test
-test: $(VENV)/development engine ## all tests, with a container engine
+test: $(VENV)/development engine browser ## all tests, with a container engine
 	@$(VENV)/bin/python -m pytest $(ARGS)
+
+.PHONY: browser
+browser: ## have a browser for the tests of the HTML report
+	@scripts/browser > /dev/null || echo "the tests in a browser will not run" >&2
 
 .PHONY: test-fast
 test-fast: $(VENV)/development ## the tests that need no engine
@@ -136,6 +140,10 @@ bench-guard: $(VENV)/development ## what a judged plan and its exact install cos
 .PHONY: bench-verify
 bench-verify: $(VENV)/development engine ## what 60 checks cost beside their bare imports (needs a rehearsal)
 	@$(VENV)/bin/python -m benchmarks.bench_verify
+
+.PHONY: report-picture
+report-picture: rehearse ## rehearse rocm7.14, and write docs/report.png, the picture in the README
+	@scripts/report-picture
 
 .PHONY: golden
 golden: $(VENV)/development ## rewrite the golden files, then show what changed

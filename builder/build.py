@@ -18,9 +18,10 @@ from builder.report import Report, Step, write_atomically
 from builder.trace import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from builder import trace
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
@@ -131,15 +132,27 @@ def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report
         pins=verified.pins,
         arguments={**order.build_arguments, **order.overrides},
         checks=verified.checks,
-        steps=tuple(
-            Step(name=step.name, cached=step.cached, seconds=step.seconds, clipped=step.clipped) for step in built.steps
-        ),
+        steps=_steps(built.steps),
         seconds=time.monotonic() - started,
     )
     if not (report.passed_strictly if order.strict else report.passed):
         return report
     engine.tag(built.image_id, order.tag)
     return report.with_tags(order.tag, _fixed(engine, built.image_id, order.fixed_tag, watch))
+
+
+def _steps(traced: Sequence[trace.Step]) -> tuple[Step, ...]:
+    first = min((step.started for step in traced if step.started is not None), default=0.0)
+    return tuple(
+        Step(
+            name=step.name,
+            cached=step.cached,
+            seconds=step.seconds,
+            clipped=step.clipped,
+            began=None if step.started is None else step.started - first,
+        )
+        for step in traced
+    )
 
 
 def _fixed(engine: Engine, image_id: str, tag: str | None, watch: Callable[[Event], None]) -> str | None:

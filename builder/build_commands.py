@@ -247,6 +247,7 @@ def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:
 
 def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> Report:
     from builder import build as building  # noqa: PLC0415
+    from builder import page  # noqa: PLC0415
     from builder.trace import Event  # noqa: PLC0415
 
     if refresh:
@@ -254,9 +255,11 @@ def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> R
     order = replace(order, anew={} if order.no_cache else building.anew(ROOT, order.tag))
     for remark in building.remarks(ROOT, order):
         watch(Event("", remark))
-    report = building.make(engine, order, watch)
+    logs = page.Logs(watch)
+    report = building.make(engine, order, logs)
     if order.no_cache:
         building.forget_anew(ROOT, order.tag)
-    path = building.write_report(ROOT, order, report)
-    watch(Event("", f"report: {shown(path)}"))
+    building.write_report(ROOT, order, report)
+    path = page.write(ROOT, order.tag, report, page.contents_of(engine, report), logs.lines)
+    watch(Event("", f"report: {shown(path)} (and .json)"))
     return report

@@ -56,7 +56,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
 
     Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
     """
-    from builder import proof  # noqa: PLC0415
+    from builder import page, proof  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
     from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
 
@@ -68,6 +68,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
     image_id = engine.image_id(tag) or ""
     verified = verifying.verify(engine, image_id, manifest, facts, tests=tests)
     probed = _probed(engine, image_id, facts.python.executable) if gpu else None
+    known = proof.of(ROOT, image_id)
     report = Report(
         image=name,
         image_id=image_id,
@@ -76,12 +77,16 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
         pins=verified.pins,
         arguments={},
         checks=(*verified.checks, *(probed.checks if probed else ())),
+        steps=known.steps if known else (),
+        seconds=known.seconds if known else 0.0,
     )
     proof.keep(ROOT, report)
+    path = page.write(ROOT, tag, report, page.contents_of(engine, report), {})
     if file:
         write_atomically(file, report.as_file(file))
     if probed:
         _tell(probed)
+    click.echo(f"report: {shown(path)}", err=True)
     front.show(report, strict=strict)
 
 

@@ -86,7 +86,7 @@ def assert_fresh(manifest: Manifest, text: str) -> None:
 
 def kept(root: Path, tag: str) -> Path:
     """The folder of what is remembered of a tag: its report, its timings, who is at it."""
-    return root / "build" / tag.partition(":")[2]
+    return root / "build" / (tag.rpartition("/")[2].partition(":")[2] or "latest")
 
 
 @contextlib.contextmanager

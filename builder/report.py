@@ -44,6 +44,7 @@ class Step:
     cached: bool
     seconds: float
     clipped: bool = False  # BuildKit held a part of its log back
+    began: float | None = None  # seconds after the build's first step; None where that is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,13 @@ class Report:
     def passed_strictly(self) -> bool:
         """Nothing failed, and nothing was left untried."""
         return self.passed and not self.count(COULD_NOT_RUN)
+
+    @property
+    def verdict(self) -> Outcome:
+        """Of all checks together; `could not run` where nothing was proved."""
+        if self.count(FAILED):
+            return FAILED
+        return PASSED if self.passed else COULD_NOT_RUN
 
     def with_tags(self, tag: str, fixed_tag: str | None) -> Report:
         return replace(self, tag=tag, fixed_tag=fixed_tag)
@@ -116,7 +124,7 @@ class Report:
         """For a pull request or a job's summary; failures first, what passed folded away."""
         lines = [f"**{cell(self.headline)}**", ""]
         lines += [f"`{self.tag or 'no tag'}` `{self.image_id}`", ""] if self.image_id else []
-        open_ = [check for check in self._sorted() if check.outcome != PASSED]
+        open_ = [check for check in self.sorted_checks if check.outcome != PASSED]
         if open_:
             lines += ["| outcome | check | why |", "| --- | --- | --- |"]
             for check in open_:
@@ -144,12 +152,14 @@ class Report:
         assert_format(path)
         return FORMATS[path.suffix](self)
 
-    def _sorted(self) -> list[Check]:
+    @property
+    def sorted_checks(self) -> list[Check]:
+        """Failures first, then what could not run."""
         order = (FAILED, COULD_NOT_RUN, PASSED)
         return sorted(self.checks, key=lambda check: order.index(check.outcome))
 
     def _rows(self) -> Iterator[str]:
-        for check in self._sorted():
+        for check in self.sorted_checks:
             yield f"  {_MARK[check.outcome]:<14} {check.name}  ({check.seconds:.1f} s)"
             lines = check.notes if check.outcome == PASSED else check.detail.splitlines()
             yield from (f"  {'':<14}   {line}" for line in lines)

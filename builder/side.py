@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder import drift, git, lists, made, project, reading
@@ -11,7 +12,7 @@ from builder import manifest as manifests
 from builder.errors import BaseFactsError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from builder.engine import Engine
     from builder.manifest import Manifest
@@ -30,6 +31,8 @@ class Side:
         env: of an image all that it sets, of a manifest all that it declares.
         layers: bytes by instruction, where it added any; a script goes by its first line.
         checks: outcomes in the image's own build.
+        flavours: of the distributions that have one, what they were built for.
+        sealed: distributions that no later step may replace, and the step after which that holds.
     """
 
     title: str
@@ -39,6 +42,8 @@ class Side:
     layers: Mapping[str, int] | None
     checks: Mapping[str, str] | None
     unknown: Mapping[str, str]
+    flavours: Mapping[str, str] = field(default_factory=dict)
+    sealed: Mapping[str, str] | None = None
 
     @property
     def is_built(self) -> bool:
@@ -53,7 +58,7 @@ def of(text: str, engine: Callable[[], Engine]) -> Side:
         ManifestError: where the manifest of then is none today.
     """
     if ":" in text:
-        return _of_image(engine(), text)
+        return of_image(engine(), text)
     name, at, revision = text.partition("@")
     return _of_manifest(text, _then(name, revision) if at else project.load(name)[0])
 
@@ -86,17 +91,27 @@ def _of_manifest(title: str, manifest: Manifest) -> Side:
     )
 
 
-def _of_image(engine: Engine, tag: str) -> Side:
+def of_image(engine: Engine, tag: str) -> Side:
+    """An image, by its tag or id.
+
+    Raises:
+        UsageError: where it is none of ours.
+    """
     image, unknown = made.read(engine, tag), dict[str, str]()
     distributions: Mapping[str, str] | None = None
+    flavours = dict[str, str]()
     try:
         found, _ = reading.inside(engine, image.image_id, [])
         distributions = {name: str(entry["version"]) for name, entry in found["distributions"].items()}
+        local = {name: version.partition("+")[2] for name, version in distributions.items()}
+        said = {name: str(entry["flavour"] or local[name]) for name, entry in found["distributions"].items()}
+        flavours = {name: flavour for name, flavour in said.items() if flavour}
     except BaseFactsError as error:
-        said = error.problems[0].message.partition(";")[0]
-        unknown["distributions"] = said.replace(image.image_id, tag)
+        why = error.problems[0].message.partition(";")[0]
+        unknown["distributions"] = why.replace(image.image_id, tag)
     if image.checks is None:
         unknown["checks"] = f"{tag} has no result of its build's checks"
+    seal = image.json("seal.json")
     layers = dict[str, int]()
     for layer in engine.history(image.image_id):
         name = _named(layer.instruction)
@@ -110,6 +125,8 @@ def _of_image(engine: Engine, tag: str) -> Side:
         layers=layers,
         checks=image.checks,
         unknown=unknown,
+        flavours=flavours,
+        sealed=None if seal is None else {name: str(entry["step"]) for name, entry in seal["distributions"].items()},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +17,16 @@ from builder.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from playwright.sync_api import Browser
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--need-engine", action="store_true", help="Fail, rather than skip, without a container engine.")
+    parser.addoption(
+        "--need-engine", action="store_true", help="Fail, rather than skip, without an engine or a browser."
+    )
     parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
 
 
@@ -47,6 +53,23 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield engine
     engine.remove_leftovers()
     engine.close()
+
+
+@pytest.fixture(scope="session")
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """A real browser without a display."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (dear, and few tests want it)
+
+    found = subprocess.run([ROOT / "scripts" / "browser"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        if request.config.getoption("--need-engine"):
+            pytest.fail(found.stderr)
+        pytest.skip(found.stderr)
+    options = ["--no-sandbox"] if os.getuid() == 0 else []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found.stdout.strip(), args=options)
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ ROOMS = [
         "git",
         "side",
         "diff",
+        "page",
         "patches",
         "uv",
         "resolve",
