@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Generated Dockerfiles for ROCm training images: checked, rehearsed, built, verified.

@@ -112,7 +112,7 @@ class UnwritableError(BuilderError):
     """A file or a folder cannot be written, or not be read: permissions, a full or a read-only disk."""
 
     exit_code = 43
-    remedy = "it takes a folder that this user may write to, and a disk with room; `check` writes nothing"
+    remedy = "it takes a folder that you may write to, and room on its disk; python -m builder check writes nothing"
 
 
 class PreflightError(BuilderError):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from copies import Project, copied
 from manifests import REAL, SECOND, changed, facts_of
-from test_preflight import MANIFEST, PLAN, World, packages, world
+from origins import MANIFEST, World
+from test_preflight import PLAN, packages, world
 
 from builder import lists, lock, manifest, render, standin, stock
 from builder.entries import Source

@@ -87,7 +87,6 @@ def test_a_commit_that_is_nowhere_fails_whatever_needs_its_tree(world: World) ->
         PLAN.format("vime"),
         "vime finds the tools that it is built with",
         "vime's tree has what the manifest says of it",
-        "vime's commit is what is pinned",
     }
     assert all("no commit" in fault.detail for fault in faults.values())
 
