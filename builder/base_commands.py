@@ -12,8 +12,9 @@ from pydantic_core import PydanticCustomError
 from builder import facts as bases
 from builder import front, schema
 from builder import vocabulary as v
-from builder.errors import EngineError, MachineError, Problem, UsageError, plain
+from builder.errors import EngineError, MachineError, Problem, UsageError
 from builder.project import ROOT, alone, known_images, load, shown
+from builder.told import plain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from builder.errors import plain
 from builder.report import cell
+from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

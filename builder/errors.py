@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-# Manifests, logs, git and registries bring texts of strangers to the user's terminal.
-_STEERING = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
-
-
-def plain(text: str) -> str:
-    """`text` without what steers a terminal, has a character shown elsewhere than it stands, or is a password."""
-    return without_logins(_STEERING.sub("", text))
-
-
-def without_logins(text: str) -> str:
-    """`text` with no name and no password in the addresses that it holds."""
-    return re.sub(r"://[^/\s@]*(?:@[^/\s@]*)*@", "://", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from builder import drift, project, proof
-from builder.errors import BuilderError, plain
+from builder.errors import BuilderError
 from builder.made import UNKNOWN, counted
+from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

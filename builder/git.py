@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.errors import Problem, UsageError, without_logins
+from builder.errors import Problem, UsageError
+from builder.told import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

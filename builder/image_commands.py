@@ -202,7 +202,7 @@ def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:
 
 
 def _tell(probed: Probed) -> None:
-    from builder.errors import plain  # noqa: PLC0415
+    from builder.told import plain  # noqa: PLC0415
 
     if probed.table:
         click.echo(plain(probed.table) + "\n")

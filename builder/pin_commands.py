@@ -11,8 +11,9 @@ import click
 
 from builder import facts as bases
 from builder import front
-from builder.errors import DriftError, DriftUnaskedError, PreflightError, Problem, UsageError, plain
+from builder.errors import DriftError, DriftUnaskedError, PreflightError, Problem, UsageError
 from builder.project import ROOT, alone, known_images, load, shown
+from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from builder.errors import Problem, UsageError, plain, writing
+from builder.errors import Problem, UsageError, writing
+from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

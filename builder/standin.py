@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from builder import buildkit, rootfs, stock, upstreams, wheelhouse
 from builder.entries import wheel_argument
-from builder.errors import Problem, StandInError, without_logins
+from builder.errors import Problem, StandInError
 from builder.rootfs import read, run
+from builder.told import without_logins
 from builder.trace import Event
 from builder.upstreams import PLACE
 

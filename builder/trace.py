@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from builder.errors import plain
+from builder.told import plain
 
 LAST_LINES = 40  # of a step's log, shown when it fails
 CLIPPED = "[output clipped, log limit"  # BuildKit's words, in the log itself

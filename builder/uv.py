@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from builder.errors import without_logins
+from builder.told import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,9 @@ import inputs
 import pytest
 
 from builder.diff import Diff, Row, Section
-from builder.errors import Problem, plain, without_logins
+from builder.errors import Problem
 from builder.report import Check, Report
+from builder.told import plain, without_logins
 
 HOSTILE = [
     "<img src=x onerror=id>",
