@@ -186,7 +186,7 @@ def test_a_base_whose_tag_has_moved_is_drift(
         assert f"python -m builder bump {NAME} base=v1" in done.stdout
         done = command(project, "bump", NAME, "base=v1")
         assert done.returncode == PreflightError.exit_code
-        assert f"{FACTS}:3:1: error: base.facts: primus-v26.4 is of {where}/base:v1@{digests['v1']}" in done.stderr
+        assert f"{FACTS}:4:1: error: base.facts: primus-v26.4 is of {where}/base:v1@{digests['v1']}" in done.stderr
         assert f"python -m builder facts primus-v26.4 --image {where}/base:v1@{now}" in done.stderr
     finally:
         assert pushed(engine, tiny, f"{where}/base:v1") == digests["v1"]

@@ -250,6 +250,7 @@ PREFLIGHT = (
     Fault(case="C01", title="a patch that conflicts", by=PATCHES.format("megatron"), says=("conflicts",), trees=rewritten),
     Fault(case="C08", title="a patch of a source with another system's line ends", by=PATCHES.format("megatron"), says=(MEGATRON_PATCH,), trees=crlf_patch),
     Fault(case="C06", title="a patch that its source has dropped", by=PATCHES.format("megatron"), says=("is not in vime at its commit",),
+          along=(WINDOW.format("vime", "megatron"),),
           trees=lambda standins: (standins / "sources/vime" / MEGATRON_PATCH).unlink()),
     Fault(case="C06", title="our own patch on a commit that it does not fit", by=PATCHES.format("vime"), says=("conflicts",),
           trees=edit("sources/vime/vime/backends/vllm_utils/vllm_engine.py", "def _build_subprocess_env(server_args_dict:", "def _build_subprocess_env(its_args:")),
