@@ -81,7 +81,7 @@ def _locked(manifest: Manifest) -> dict[str, str]:
     """The versions that its lock adds to those that the manifest says itself."""
     said: dict[str, str] = {canonicalize_name(name): one.version for name, one in manifest.constraints.items()}
     said |= {canonicalize_name(name): f"=={one.version}" for name, one in manifest.overrides.items()}
-    return {name: version for name, version in manifest.locked.items() if said.get(name) != f"=={version}"}
+    return {name: version for name, version in sorted(manifest.locked.items()) if said.get(name) != f"=={version}"}
 
 
 def _waived(manifest: Manifest, name: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Trees:
     cache: Path
     scratch: Path
     offline: bool
-    _known: dict[str, Path] = field(default_factory=dict)
+    known: dict[str, Path] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,9 +71,9 @@ class Trees:
             Fault: where the repository does not have it.
         """
         with self._locks[source.name]:
-            if source.name not in self._known:
-                self._known[source.name] = self._had(source)
-        return self._known[source.name]
+            if source.name not in self.known:
+                self.known[source.name] = self._had(source)
+        return self.known[source.name]
 
     def part(self, source: Source, paths: Iterable[str]) -> Path:
         """A tree of one's own, of those paths that the pinned tree has as files."""

@@ -71,7 +71,11 @@ def base(engine: Engine, written: Manifest) -> str:
                 there.add(library)
         files = {fields.FACTS.python.executable: WRITER, **dict.fromkeys(written.executables, "")}
         files |= {link.to: "" for link in written.links.values()}
-        files |= {f"{fields.FACTS.python.site_packages}/x": "", "/usr/lib/x": "", "/root/x": ""}
+        files |= {
+            f"{fields.FACTS.python.site_packages}/torch/bin/torch_shm_manager": "",
+            "/usr/lib/x": "",
+            "/root/x": "",
+        }
         for path, text in files.items():
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.size, entry.mode = len(text.encode()), 0o755

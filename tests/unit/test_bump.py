@@ -136,7 +136,7 @@ def test_a_bump_across_a_move_is_refused_with_the_new_place_and_writes_nothing(w
     done = command(project, "bump", NAME, "vllm=v0.30.0")
     assert done.returncode == PreflightError.exit_code
     assert "it is now in vllm.engine.elsewhere" in done.stdout
-    assert "error: 1 of 16 probes failed: nothing is written" in done.stderr
+    assert "error: 1 of 20 probes failed: nothing is written" in done.stderr
     assert files(project) == before
     done = command(project, "bump", NAME, "vllm=v0.30.0", "--keep-going")
     assert done.returncode == PreflightError.exit_code

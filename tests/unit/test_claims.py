@@ -29,7 +29,8 @@ def trees(tmp_path: Path) -> Path:
 
 
 def told(trees: Path, name: str, written: Manifest = MANIFEST) -> str:
-    there = Trees(written, trees, trees, offline=True)
+    known = {path.name: path for path in trees.iterdir()}
+    there = Trees(written, trees, trees, offline=True, known=known)
     (probe,) = [probe for probe in claims.probes(written, there) if probe.name.startswith(f"{name}'s tree")]
     return probe.ask()[0]
 

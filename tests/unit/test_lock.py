@@ -39,6 +39,11 @@ def project(tmp_path: Path) -> Project:
 # What it is of
 
 
+def test_a_lock_renders_to_the_same_in_whatever_order_its_versions_came() -> None:
+    turned = dict(reversed(VERSIONS.items()))
+    assert render.render(locked(MANIFEST, turned), FACTS) == render.render(locked(MANIFEST), FACTS)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

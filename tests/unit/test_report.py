@@ -10,7 +10,7 @@ import junitparser
 import pydantic
 import pytest
 
-from builder.errors import UsageError
+from builder.errors import UnwritableError, UsageError
 from builder.report import FORMATS, Check, Outcome, Report, json_schema, write_atomically, write_together
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "report.json"
@@ -138,7 +138,7 @@ def test_of_several_files_all_are_as_they_were_where_the_last_cannot_be_replaced
     old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "folder"
     old.write_text("old")
     (folder / "x").mkdir(parents=True)
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(UnwritableError):
         write_together({old: b"1", new: b"2", folder: b"3"})
     assert old.read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"old", "folder"}
