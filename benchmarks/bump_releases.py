@@ -78,7 +78,9 @@ def main() -> None:
         environment = os.environ | {"GIT_CONFIG_GLOBAL": str(settings(places, world / "gitconfig"))}
         environment |= {"GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(project)}
         run(project, environment, f"render {IMAGE}")
-        parts = [transcript(project, environment, command) for command in COMMANDS]
+        first, *rest = (transcript(project, environment, command) for command in COMMANDS)
+        again = transcript(project, environment, COMMANDS[0]).rpartition("\n\n")[2]
+        parts = [f"{first}On cached sources, after all that follows: {again}", *rest]
         summary = (project / "summary.md").read_text("utf-8")
     (ROOT / "docs" / "bump.md").write_text(page(parts, summary), "utf-8")
 
