@@ -7,7 +7,6 @@ import json
 import secrets
 import time
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from builder import buildkit, dockerfile, proof, registry, render, steps, verify
@@ -16,6 +15,7 @@ from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
 from builder.project import kept
 from builder.report import Report, Step, write_atomically
 from builder.trace import Event
+from builder.units import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -231,7 +231,7 @@ def remarks(root: Path, order: Order) -> Iterator[str]:
     """What whoever watches should know before this build begins."""
     earlier = sum(earlier_seconds(root, order.tag).values())
     if order.no_cache:
-        took = f"; they took {timedelta(seconds=round(earlier))} h when they last ran" if earlier else ""
+        took = f"; they took {clock(earlier)} when they last ran" if earlier else ""
         yield f"--no-cache runs every step anew and empties the compiler's cache and pip's{took}"
         yield "to keep them: --refresh STEP"
     marked = [step for step in steps.names(order.dockerfile) if step in order.anew]

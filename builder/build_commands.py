@@ -152,7 +152,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
             targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, cache_from=cache_from, options=options
         )
         return
-    overrides = dict(front.pair(setting, "--set") for setting in settings)
+    overrides = front.pairs(settings, "--set")
     manifest, facts = _loaded(name, overrides)
     building.refuse_unknown(manifest)
     chosen = chosen_targets(manifest, targets)

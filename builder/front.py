@@ -17,6 +17,8 @@ from builder.errors import BuilderError, Problem, UsageError, VerificationError
 from builder.project import ROOT, known_images
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from builder.engine import Engine
     from builder.report import Report
 
@@ -83,12 +85,21 @@ def epoch() -> int | None:
     return int(text) if text else None
 
 
-def pair(text: str, option: str) -> tuple[str, str]:
-    """`NAME=VALUE`, as an option takes it."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}"))
-    return name, value
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Values by name, of `NAME=VALUE` as an option takes it.
+
+    Raises:
+        UsageError: where one is no such pair, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}"))
+        if name in found:
+            raise UsageError(Problem(f"{option} gives {name} twice: {found[name]!r} and {value!r}", hint="keep one"))
+        found[name] = value
+    return found
 
 
 def print_report(report: Report, *, as_json: bool) -> None:

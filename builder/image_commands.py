@@ -35,7 +35,7 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
     engine = front.engine()
     manifest, _ = load(verifying.made_from(engine, tag))
-    binds = running.binds(manifest, dict(front.pair(mount, "--mount") for mount in mounts))
+    binds = running.binds(manifest, front.pairs(mounts, "--mount"))
     session = running.session(tag, command, binds, devices.of(is_local=engine.is_local))
     if only_print:
         click.echo(running.command_line(session))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +12,7 @@ from builder import front
 from builder import manifest as manifests
 from builder.errors import ImagesError, Problem, UsageError
 from builder.project import ROOT, known_images, load
+from builder.units import clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,9 +94,9 @@ def _table(outcomes: Sequence[Outcome]) -> str:
     """A line an image: what became of it, how long that took, its tags or the first line of why it has none."""
     lines = [""]
     for outcome in outcomes:
-        took = str(timedelta(seconds=round(outcome.seconds))) if outcome.seconds else ""
+        took = clock(outcome.seconds) if outcome.seconds else ""
         what = "  ".join(outcome.tags) or "  ".join([outcome.order.tag, *outcome.error.splitlines()[:1]])
-        lines.append(f"{outcome.state:<9}  {took:>8}  {what}")
+        lines.append(f"{outcome.state:<9}  {took:>9}  {what}")
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from builder.errors import BuilderError
 from builder.project import kept
 from builder.report import FAILED, OUTCOMES, PASSED, write_together
 from builder.side import Side
+from builder.units import clock, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -212,19 +213,3 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def clock(seconds: float) -> str:
-    """`0.3 s` below a minute, else `3:05 min` or `1:02:03 h`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02} h"
-    return f"{minutes}:{rest:02} min" if minutes else f"{seconds:.1f} s"
-
-
-def size(count: int) -> str:
-    for unit, bytes_ in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= bytes_:
-            return f"{count / bytes_:.1f} {unit}"
-    return f"{count} B"

@@ -118,7 +118,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         return
     if not words[len(named) :] or bool(named) == all_images:
         raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
-    wanted = dict(front.pair(pin, "a pin") for pin in words[len(named) :])
+    wanted = front.pairs(words[len(named) :], "a pin")
     with contextlib.ExitStack() as locks:
         for image in images:
             locks.enter_context(alone(f"manifest:{image}"))

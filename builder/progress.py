@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from builder import units
 from builder.errors import BuilderError, BuildFailedError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Layers:
     def __str__(self) -> str:
         got, size = (sum(column) for column in zip(*self._bytes.values(), strict=True)) if self._bytes else (0, 0)
         return f"{self._way}: {self._there} of {len(self._layers)} layers" + (
-            f", {_bytes(got)} of {_bytes(size)}" if size else ""
+            f", {units.size(got)} of {units.size(size)}" if size else ""
         )
 
 
@@ -182,7 +183,7 @@ class Live(AbstractContextManager["Live"]):
         self._lines, self._counter = (), None
         self._running = {name: step for name, step in self._running.items() if name != event.step}
         self._earlier = {name: seconds for name, seconds in self._earlier.items() if name != event.step}
-        took = "" if event.state == "cached" else _clock(event.seconds)
+        took = "" if event.state == "cached" else units.clock(event.seconds)
         self._print(f"{took:>10}  {_MARK[event.state]}  {escape(_place(event) + event.step)}")
 
     def _print(self, text: str) -> None:
@@ -194,22 +195,24 @@ class Live(AbstractContextManager["Live"]):
     def _rows(self) -> Iterator[RenderableType]:
         now = time.monotonic()
         for event, since in self._running.values():
-            yield _line(f"{_clock(now - since):>10}  running  {_place(event)}{event.step}")
+            yield _line(f"{units.clock(now - since):>10}  running  {_place(event)}{event.step}")
             yield from (_line(f"{INDENT}{line}", "dim") for line in self._lines)
         if counter := self._counter:
             yield _bar(Text(f"{INDENT[:-1]}"), *counter, Text(f"{counter[0]}/{counter[1]}"))
         if layers := self._layers:
             for layer in layers.moving[:LAYERS_SHOWN]:
                 label = _line(f"  {layer.step[:12]:12} {layer.text:11}")
-                yield _bar(label, layer.current, layer.size, Text(f"{_bytes(layer.current)} of {_bytes(layer.size)}"))
+                yield _bar(
+                    label, layer.current, layer.size, Text(f"{units.size(layer.current)} of {units.size(layer.size)}")
+                )
             yield _line(f"  {layers}")
-        yield _line(f"{_clock(now - self._started):>10}  in all{self._left(now)}", "bold")
+        yield _line(f"{units.clock(now - self._started):>10}  in all{self._left(now)}", "bold")
 
     def _left(self, now: float) -> str:
         """What the steps that are not done took last time, less what the running ones have had."""
         had = {name: now - since for name, (_, since) in self._running.items()}
         left = sum(max(0.0, seconds - had.get(name, 0.0)) for name, seconds in self._earlier.items())
-        return f", about {_clock(left)} left" if left >= 1 else ""
+        return f", about {units.clock(left)} left" if left >= 1 else ""
 
 
 def _line(text: str, style: str = "") -> Text:
@@ -225,22 +228,6 @@ def _bar(label: Text, done: int, total: int, text: Text) -> Table:
 def _place(event: Event) -> str:
     width = len(str(event.total))
     return f"[{event.number:{width}}/{event.total}] " if event.total else ""
-
-
-def _clock(seconds: float) -> str:
-    """`12.3 s` below a minute, else `3:05` or `1:02:03`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02}"
-    return f"{minutes}:{rest:02}" if minutes else f"{seconds:.1f} s"
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count / 1000:.0f} kB"
 
 
 def choose(

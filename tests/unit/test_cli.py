@@ -251,6 +251,17 @@ def test_a_gpu_target_that_no_image_has_is_refused_before_any_engine_is_asked(pr
 
 
 @pytest.mark.parametrize(
+    ("words", "option"), [(["image", "--set", "a.b=1", "--set"], "--set"), (["bump", "a.b=1"], "a pin")]
+)
+def test_a_name_that_is_given_twice_is_refused_with_both_values(
+    project: Project, words: list[str], option: str
+) -> None:
+    done = project.run(words[0], "rocm7.14", *words[1:], "a.b=2")
+    assert done.returncode == errors.UsageError.exit_code
+    assert done.stderr == f"error: {option} gives a.b twice: '1' and '2'\n    hint: keep one\n"
+
+
+@pytest.mark.parametrize(
     ("setting", "kind", "message"),
     [
         (

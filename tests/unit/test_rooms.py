@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "builder"
 ROOMS = [
     *(
         "told",
+        "units",
         "errors",
         "document",
         "located_yaml",
