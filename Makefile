@@ -94,7 +94,8 @@ render: $(VENV)/runtime ## write the image's Dockerfile from its manifest
 
 .PHONY: engine
 engine: $(VENV)/runtime ## find a container engine; start a private one where none answers
-	@$(RUN) engine || { [ $$? -eq 11 ] && scripts/engine start; }
+	@said=$$($(RUN) engine 2>&1) && code=0 || code=$$?; \
+	if [ $$code -eq 11 ]; then scripts/engine start; else echo "$$said" >&2; exit $$code; fi
 
 .PHONY: engine-stop
 engine-stop: ## stop the private engine
