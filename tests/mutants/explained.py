@@ -16,6 +16,8 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "builder/inside/device.py",
         'unzstd: remove `raise Unreadable("compressed with zstd, and the image has no libzstd.s`',
     ): ("the machine of the tests has the library"),
+    ("builder/inside/source.py", "insist: remove `time.sleep(PAUSE_S)`"): "a busy host is asked again sooner",
+    ("builder/rules.py", "module: remove an entry of `Context`"): "a type, which mypy reads and no run does",
     ("builder/toolchain.py", "module: remove an entry of `11`"): "another Python's library is taken, of the same make",
     **{
         ("builder/dockerfile.py", f'module: remove an entry of `"{word}"`'): (

@@ -102,6 +102,25 @@ def test_a_hidden_failure_is_found() -> None:
     assert broken_rules(GOOD.replace('echo "$COMMIT"', 'echo "$COMMIT" || true')) == {"every_assertion_can_fail"}
 
 
+def test_a_text_without_a_stage_is_found() -> None:
+    text = GOOD.replace("ARG BASE_IMAGE=debian:12\nFROM ${BASE_IMAGE}\n", "")
+    (problem,) = rules.problems(text, Path("Dockerfile"), BASE)
+    assert problem.message == "0 stages instead of one (one_stage)"
+
+
+def test_a_build_argument_that_nothing_uses_is_found() -> None:
+    assert broken_rules(f"{GOOD}ARG LAST=1\n") == {"argument_stands_before_its_first_use"}
+
+
+def test_a_file_that_is_written_before_the_shell_is_set_is_no_script() -> None:
+    shell = 'SHELL ["/bin/bash", "-euo", "pipefail", "-c"]\n'
+    assert not broken_rules(GOOD.replace(shell, f"COPY <<'EARLY' /early\nx\nEARLY\n{shell}"))
+
+
+def test_a_comment_about_an_install_is_none() -> None:
+    assert not broken_rules(GOOD.replace('echo "$COMMIT"', '# pip install torch\necho "$COMMIT"'))
+
+
 def test_two_steps_of_one_name_are_found() -> None:
     assert broken_rules(GOOD.replace("TOOLS", "FETCH")) == {"heredocs_are_quoted_and_named_once"}
 

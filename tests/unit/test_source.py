@@ -127,6 +127,15 @@ def test_a_commit_that_is_nowhere_stops_after_bounded_attempts(
     assert done.stderr.count("remote error") == 3
 
 
+def test_what_came_at_once_is_not_asked_for_again(
+    upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_TRACE", "1")
+    done = fetch(upstream, tmp_path, "--commit", git(upstream, "rev-parse", "HEAD"))
+    assert done.returncode == 0
+    assert done.stderr.count("built-in: git fetch ") == 1
+
+
 @pytest.fixture
 def with_submodule(upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
     """A repository whose tree names a commit of the other one, not its newest; and that commit."""
