@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import shutil
 import subprocess
@@ -103,6 +104,9 @@ def _debian(request: pytest.FixtureRequest) -> None:
         pytest.skip(f"no docker-registry: {error}")
 
 
+NUMBERS = itertools.count()  # of all orders of a run: each has a tag of its own
+
+
 def quiet(_: Event) -> None:
     """Watch nothing."""
 
@@ -123,7 +127,7 @@ def orders(
             change(standins)
         ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
         base = standin.make(engine, written, known, ingredients, quiet)
-        tag = f"vime-images-test:{engine.owner}-{written.name}-{len(made)}"
+        tag = f"vime-images-test:{engine.owner}-{written.name}-{next(NUMBERS)}"
         made.extend([tag, *([base.reference] if change else [])])
         return Order(
             manifest=written,
