@@ -5,6 +5,8 @@ BASE ?= primus-v26.4
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m builder
+# The tests with an engine in one process, the others beside it, a file at a time.
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -109,7 +111,7 @@ clean: engine ## remove what this tool has left in the engine; finished images a
 
 .PHONY: test
 test: $(VENV)/development engine browser ## all tests, with a container engine
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@$(VENV)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
 .PHONY: browser
 browser: ## have a browser for the tests of the HTML report
@@ -117,7 +119,7 @@ browser: ## have a browser for the tests of the HTML report
 
 .PHONY: test-fast
 test-fast: $(VENV)/development ## the tests that need no engine
-	@$(VENV)/bin/python -m pytest -m "not engine" $(ARGS)
+	@$(VENV)/bin/python -m pytest -m "not engine" $(PARALLEL) $(ARGS)
 
 .PHONY: check
 check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifests, stale files

@@ -159,7 +159,11 @@ def tools(manifest: Manifest, facts: Facts, cache: Path) -> list[Path]:
             ]
             wheels = Path(scratch) / "wheels"
             run([*command, f"--dest={wheels}", f"--requirement={listing}"], "the build tools cannot be downloaded")
-            wheels.rename(folder)
+            try:
+                wheels.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another run has made it meanwhile
+                    raise
     return sorted(folder.iterdir())
 
 

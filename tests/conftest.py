@@ -32,10 +32,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for the engine is an engine test: no marker to forget."""
+    """Whoever asks for the engine is an engine test: no marker to forget.
+
+    All of them share the images that one process makes; the others share what their file makes.
+    """
     for item in items:
-        if "engine" in getattr(item, "fixturenames", ()):
+        needs_engine = "engine" in getattr(item, "fixturenames", ())
+        if needs_engine:
             item.add_marker(pytest.mark.engine)
+        item.add_marker(pytest.mark.xdist_group("engine" if needs_engine else item.path.stem))
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,11 @@ def pip_files(folder: Path, version: str) -> Path:
         with zipfile.ZipFile(next(place.glob("pip-*.whl"))) as archive:
             archive.extractall(unpacked)
         compileall.compile_dir(unpacked, quiet=2)  # the environments share it, and start it often
-        unpacked.rename(target)
+        try:
+            unpacked.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process has made it meanwhile
+                raise
     return target
 
 
