@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 FOLDER = "/vime-check"
-PROGRAMS = ("check.py", "device.py", "imports.py", "seal.py", "trial.py")  # in the order of the proof's digest
+# In the order of the proof's digest.
+PROGRAMS = ("check.py", "device.py", "imports.py", "kinds.py", "seal.py", "trial.py", "world.py")
 TIME_LIMIT_S = 1800
 STOPPED = 143  # the exit code of `timeout` after a SIGTERM
 

@@ -56,10 +56,10 @@ def kinds() -> Mapping[str, Any]:
     before, known = list(sys.path), set(sys.modules)
     sys.path.insert(0, str(INSIDE))
     try:
-        found = runpy.run_path(str(INSIDE / "check.py"))["KINDS"]
+        found = runpy.run_path(str(INSIDE / "kinds.py"))["KINDS"]
     finally:
         sys.path[:] = before
-        for name in {"device", "imports", "seal"} - known:
+        for name in {"device", "imports", "seal", "world"} - known:
             sys.modules.pop(name, None)
     assert isinstance(found, Mapping)
     return found
@@ -156,7 +156,7 @@ def test_every_kind_that_the_image_knows_is_asked_for(kinds: Mapping[str, Any]) 
 
 @every_manifest
 def test_a_check_holds_every_key_that_its_kind_reads(path: Path, kinds: Mapping[str, Any]) -> None:
-    tree = ast.parse((INSIDE / "check.py").read_text(encoding="utf-8"))
+    tree = ast.parse((INSIDE / "kinds.py").read_text(encoding="utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for check in checks_of(manifest.load(path)):
         nodes = [node for node in ast.walk(functions[kinds[check["kind"]].__name__]) if isinstance(node, ast.Subscript)]
