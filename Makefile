@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m builder
 # The tests with an engine in one process, the others beside it, a file at a time.
-PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadgroup
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from catches import Catches
+from xdist.scheduler import LoadScopeScheduling
 
 from builder.engine import Engine
 from builder.errors import EngineError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser
+    from xdist.remote import Producer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -32,15 +34,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for the engine is an engine test: no marker to forget.
-
-    All of them share the images that one process makes; the others share what their file makes.
-    """
+    """Whoever asks for the engine is an engine test: no marker to forget."""
     for item in items:
-        needs_engine = "engine" in getattr(item, "fixturenames", ())
-        if needs_engine:
+        if "engine" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.engine)
-        item.add_marker(pytest.mark.xdist_group("engine" if needs_engine else item.path.stem))
+
+
+class ByPlace(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Tests with an engine share the images that one process makes; other tests, what their file makes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "tests/engine" if path.startswith("tests/engine/") else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByPlace:
+    return ByPlace(config, log)
 
 
 @pytest.fixture(scope="session")

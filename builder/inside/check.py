@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from checked import CouldNotRun, Failed, World
 from kinds import KINDS
-from world import CouldNotRun, Failed, World
 
 OUTCOMES = PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
-PROGRAMS = ("check.py", "device.py", "imports.py", "kinds.py", "seal.py", "trial.py", "world.py")
+PROGRAMS = ("check.py", "checked.py", "device.py", "imports.py", "kinds.py", "seal.py", "trial.py")
 
 
 def outcome(world: World, check: dict[str, Any]) -> dict[str, Any]:

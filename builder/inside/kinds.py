@@ -13,10 +13,10 @@ from typing import Any
 import device
 import imports
 import seal
+from checked import CouldNotRun, Failed, Name, World, no_device
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 from pip._vendor.packaging.version import Version
-from world import CouldNotRun, Failed, Name, World, no_device
 
 NO_MODULE = "does not define module export function"  # a library that was loaded, and is no module
 LEFTOVERS = re.compile(r"(^|/)(build|dist|__pycache__|[^/]+\.egg-info)/|\.(so|pyc)$")
@@ -60,7 +60,7 @@ def source(world: World, check: dict[str, Any]) -> str:
             raise CouldNotRun("the image has no git") from None
         if code:
             raise Failed(f"git {arguments[0]} in {record['checkout']}: {errors}")
-        return output
+        return bytes(output)
 
     if (head := git("rev-parse", "HEAD").decode().strip()) != record["commit"]:
         raise Failed(f"{record['checkout']} is at {head}, its record says {record['commit']}")

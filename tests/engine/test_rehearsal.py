@@ -90,7 +90,7 @@ def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, cle
     names = {path.removeprefix("/opt/vime-image/") for path in listed}
     assert names == {
         *(f"bin/{name}.py" for name in ("check", "device", "imports", "installer", "judge", "kinds", "seal", "source")),
-        *("bin/trial.py", "bin/world.py"),
+        *("bin/checked.py", "bin/trial.py"),
         *(f"sources/{name}.json" for name in MANIFEST.sources),
         "patches/vime/engine-mask.patch",
         *("plans/REQUIREMENTS_VIME.json", "plans/REQUIREMENTS_VLLM.json"),

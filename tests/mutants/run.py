@@ -34,7 +34,7 @@ GUARDED = {
     "builder/inside/seal.py": ("tests/unit/test_seal.py",),
     "builder/inside/check.py": ("tests/unit/test_check.py",),
     "builder/inside/kinds.py": ("tests/unit/test_check.py",),
-    "builder/inside/world.py": ("tests/unit/test_check.py",),
+    "builder/inside/checked.py": ("tests/unit/test_check.py",),
     "builder/inside/imports.py": ("tests/unit/test_imports.py",),
     "builder/inside/probe.py": ("tests/unit/test_probe.py",),
     "builder/inside/device.py": ("tests/unit/test_device.py",),

@@ -59,7 +59,7 @@ def kinds() -> Mapping[str, Any]:
         found = runpy.run_path(str(INSIDE / "kinds.py"))["KINDS"]
     finally:
         sys.path[:] = before
-        for name in {"device", "imports", "seal", "world"} - known:
+        for name in {"checked", "device", "imports", "seal"} - known:
             sys.modules.pop(name, None)
     assert isinstance(found, Mapping)
     return found
