@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +31,7 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
 
     Example: python -m builder facts primus-v26.4
     """
-    from builder import progress, reading, recording, registry  # noqa: PLC0415
+    from builder import reading, recording, registry  # noqa: PLC0415
     from builder.report import write_atomically  # noqa: PLC0415
     from builder.trace import Event  # noqa: PLC0415
 
@@ -44,24 +42,24 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
     else:
         name, digest = (known.image, known.digest) if known else ("", "")
     engine = front.engine()
-    with alone(f"facts:{base}"), progress.choose(sys.stderr, os.environ, {}, plain=False) as watch:
+    with alone(f"facts:{base}"), front.watching({}, plain=False) as watch:
         registry.pull(engine, name if digest == v.UNKNOWN else f"{name}@{digest}", watch)
         watch(Event("", f"reading {name} in a container of it"))
         found = reading.read(engine, name, digest, known.python.executable if known else None)
     for remark in found.remarks:
-        click.echo(plain(f"remark: {remark}"), err=True)
+        front.say(plain(f"remark: {remark}"))
     wrong = list(reading.differences(known, found.facts)) if known else []
     old = path.read_text("utf-8") if known else ""
     merged = recording.merged(known, found.facts, [each.key for each in wrong])
     text = recording.text(base, merged, known, old)
     for line in recording.difference(str(path), old, text):
         click.echo(plain(line))
-    click.echo(f"{len(wrong)} facts were others than published", err=True)
+    front.say(f"{len(wrong)} facts were others than published")
     if text == old:
-        click.echo(f"{path} is what the image says", err=True)
+        front.say(f"{path} is what the image says")
     elif not dry_run:
         write_atomically(path, text)
-        click.echo(f"written: {path}", err=True)
+        front.say(f"written: {path}")
 
 
 def _published(path: Path, base: str, image: str | None) -> Facts | None:
@@ -118,8 +116,8 @@ def new(name: str, reference: str) -> None:
     base, facts = starting.base(image, digest, ROOT / bases.FOLDER)
     with alone(f"manifest:{name}"):
         write_atomically(path, starting.manifest(path, base, facts))
-    click.echo(f"written: {path}", err=True)
-    click.echo("next, as docs/new-image.md has it:", err=True)
+    front.say(f"written: {path}")
+    front.say("next, as docs/new-image.md has it:")
     for step in starting.steps(name, base, facts):
         click.echo(f"  {step}")
 
@@ -131,7 +129,7 @@ def _asked(image: str) -> str:
     try:
         return registry.digest(front.engine(), image)
     except EngineError as error:
-        click.echo(f"its digest stays unknown: {error.problems[0].message}", err=True)
+        front.say(f"its digest stays unknown: {error.problems[0].message}")
         return v.UNKNOWN
 
 

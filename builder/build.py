@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 from builder import buildkit, dockerfile, proof, registry, render, steps, verify
 from builder import manifest as manifests
-from builder.errors import BuildFailedError, EngineError, ManifestError, Problem
+from builder.errors import BuilderError, BuildFailedError, EngineError, ManifestError, Problem
 from builder.project import kept
-from builder.report import Report, Step, write_atomically
-from builder.trace import Event
+from builder.report import Check, Report, ended_by, steps_of, write_atomically
+from builder.trace import Event, Trace
 from builder.units import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from builder import trace
     from builder.engine import Engine
     from builder.facts import Facts
     from builder.manifest import Manifest
@@ -65,11 +64,16 @@ class Order:
     @property
     def fixed_tag(self) -> str | None:
         """The tag that stays with what goes into the image; None where that is not what the manifest says."""
-        if self.arguments or self.overrides:
+        if self.pins == "overridden":
             return None
         instructions = [instruction.inputs for instruction in dockerfile.parse(self.dockerfile)]
         inputs = json.dumps([instructions, self.build_arguments], sort_keys=True)
         return f"{self.tag}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
+
+    @property
+    def pins(self) -> str:
+        """Whose they are, as the image will say itself."""
+        return "overridden" if self.arguments or self.overrides else "as manifest"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -112,47 +116,50 @@ def have_base(engine: Engine, manifest: Manifest, watch: Callable[[Event], None]
         raise type(error)(*error.problems, instead) from error
 
 
-def make(engine: Engine, order: Order, watch: Callable[[Event], None]) -> Report:
+def make(
+    engine: Engine, order: Order, watch: Callable[[Event], None], keep: Callable[[Report], None] = lambda _: None
+) -> Report:
     """Build and verify; the tags are given when every check that could run has passed.
+
+    Args:
+        keep: gets the report, also where the build or its verification ended in an error.
 
     Raises:
         BuildFailedError: where a step failed.
         VerificationError: where the checks did not run to their end.
         EngineError: where the engine failed.
     """
-    started = time.monotonic()
-    built = _built(engine, order, order.dockerfile, order.labels, watch)
+    started, traced = time.monotonic(), Trace()
+
+    def report(image_id: str, pins: str, targets: tuple[str, ...], *checks: Check) -> Report:
+        return Report(
+            image=order.manifest.name,
+            image_id=image_id,
+            tag=None,
+            gpu_targets=targets,
+            pins=pins,
+            arguments={**order.build_arguments, **order.overrides},
+            checks=checks,
+            steps=steps_of(traced.steps),
+            seconds=time.monotonic() - started,
+        )
+
+    try:
+        built = _built(engine, order, order.dockerfile, order.labels, watch, traced=traced)
+    except BuilderError as error:
+        ended = ended_by(error, "the image is built", "build", time.monotonic() - started)
+        keep(report("", order.pins, order.gpu_targets, ended))
+        raise
     watch(Event("", "verifying: the checks run in a container of the image"))
     verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
-    report = Report(
-        image=order.manifest.name,
-        image_id=built.image_id,
-        tag=None,
-        gpu_targets=verified.gpu_targets,
-        pins=verified.pins,
-        arguments={**order.build_arguments, **order.overrides},
-        checks=verified.checks,
-        steps=_steps(built.steps),
-        seconds=time.monotonic() - started,
-    )
-    if not (report.passed_strictly if order.strict else report.passed):
-        return report
-    engine.tag(built.image_id, order.tag)
-    return report.with_tags(order.tag, _fixed(engine, built.image_id, order.fixed_tag, watch))
-
-
-def _steps(traced: Sequence[trace.Step]) -> tuple[Step, ...]:
-    first = min((step.started for step in traced if step.started is not None), default=0.0)
-    return tuple(
-        Step(
-            name=step.name,
-            cached=step.cached,
-            seconds=step.seconds,
-            clipped=step.clipped,
-            began=None if step.started is None else step.started - first,
-        )
-        for step in traced
-    )
+    found = report(built.image_id, verified.pins, verified.gpu_targets, *verified.checks)
+    if found.passed_strictly if order.strict else found.passed:
+        engine.tag(built.image_id, order.tag)
+        found = found.with_tags(order.tag, _fixed(engine, built.image_id, order.fixed_tag, watch))
+    keep(found)
+    if verified.error:
+        raise verified.error
+    return found
 
 
 def _fixed(engine: Engine, image_id: str, tag: str | None, watch: Callable[[Event], None]) -> str | None:
@@ -179,8 +186,14 @@ def make_before(engine: Engine, order: Order, step: str, watch: Callable[[Event]
     return _built(engine, order, text, {f"{render.LABEL}.debug": step}, watch).image_id
 
 
-def _built(
-    engine: Engine, order: Order, text: str, labels: Mapping[str, str], watch: Callable[[Event], None]
+def _built(  # noqa: PLR0913 (each is one fact of the build)
+    engine: Engine,
+    order: Order,
+    text: str,
+    labels: Mapping[str, str],
+    watch: Callable[[Event], None],
+    *,
+    traced: Trace | None = None,
 ) -> buildkit.Built:
     try:
         return buildkit.build(
@@ -194,6 +207,7 @@ def _built(
             labels=labels,
             cache_from=order.cache_from,
             time_limit_s=order.time_limit_s,
+            trace=traced,
         )
     except BuildFailedError as error:
         from builder import failure  # noqa: PLC0415 (dear, and most builds go well)
@@ -272,9 +286,11 @@ def write_report(root: Path, order: Order, report: Report) -> Path:
     """Write the report of a build; its path."""
     path = report_path(root, order.tag)
     earlier = earlier_seconds(root, order.tag)
-    seconds = {step.name: earlier.get(step.name) if step.cached else round(step.seconds, 3) for step in report.steps}
-    known = {name: took for name, took in seconds.items() if took is not None}
+    took = {step.name: round(step.seconds, 3) for step in report.steps if not (step.cached or step.failed)}
+    names = {step.name for step in report.steps} if report.image_id else set(earlier)  # a failed build has not all
+    known = {name: seconds for name, seconds in earlier.items() if name in names} | took
     write_atomically(path, report.json())
-    proof.keep(root, report)
+    if report.image_id:
+        proof.keep(root, report)
     write_atomically(_timings(path), json.dumps(known, indent=1) + "\n")
     return path

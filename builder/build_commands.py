@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -215,7 +214,7 @@ def debug(  # noqa: PLR0913, PLR0917 (click's way)
             building.refuse_unknown(manifest)
             building.have_base(engine, manifest, watch)
         scene = debugging.before(engine, order, step, command, watch)
-    click.echo(scene.greeting, err=True)
+    front.say(scene.greeting)
     try:
         status = terminal.run(engine, scene.session, scene.files)
     finally:
@@ -242,7 +241,7 @@ def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:
 
     if as_json:
         return progress.Json(sys.stdout)
-    return progress.choose(sys.stderr, os.environ, building.earlier_seconds(ROOT, tag), plain=plain)
+    return front.watching(building.earlier_seconds(ROOT, tag), plain=plain)
 
 
 def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> Report:
@@ -256,10 +255,13 @@ def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> R
     for remark in building.remarks(ROOT, order):
         watch(Event("", remark))
     logs = page.Logs(watch)
-    report = building.make(engine, order, logs)
+
+    def keep(report: Report) -> None:
+        building.write_report(ROOT, order, report)
+        path = page.write(ROOT, order.tag, report, page.contents_of(engine, report), logs.lines)
+        watch(Event("", f"report: {shown(path)} (and .json)"))
+
+    report = building.make(engine, order, logs, keep)
     if order.no_cache:
         building.forget_anew(ROOT, order.tag)
-    building.write_report(ROOT, order, report)
-    path = page.write(ROOT, order.tag, report, page.contents_of(engine, report), logs.lines)
-    watch(Event("", f"report: {shown(path)} (and .json)"))
     return report

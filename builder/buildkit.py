@@ -55,6 +55,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     labels: Mapping[str, str] | None = None,
     cache_from: str | None = None,
     time_limit_s: float | None = None,
+    trace: Trace | None = None,
 ) -> Built:
     """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
 
@@ -63,6 +64,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         epoch: the time of the image and its history, in seconds since 1970; no cache key has it, no step sees it.
         labels: in place of what the file says of them.
         context: a folder whose content is the build context; our own images have none.
+        trace: gets the steps, for whoever wants them of a build that fails, too.
 
     Raises:
         BuildFailedError: with the step that failed, its exit code and its last lines.
@@ -82,7 +84,7 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         **({"cachefrom": json.dumps([cache_from])} if cache_from else {}),
         **({"labels": json.dumps(dict(labels))} if labels else {}),
     }
-    trace = Trace()
+    trace = trace or Trace()
 
     def cancel() -> None:
         _let_it_begin(trace)

@@ -24,6 +24,7 @@ from builder import render as rendering
 from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem, writing
 from builder.project import ROOT, alone, assert_fresh, known_images, load, shown
 from builder.report import write_atomically
+from builder.told import LOG
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,8 @@ for _command in (
     *(image_commands.clean, image_commands.show_engine),
 ):
     main.add_command(_command)
+for _command in (main, *main.commands.values()):
+    _command.params += front.loudness()
 
 
 class Terminated(BaseException):
@@ -111,6 +114,7 @@ def run() -> NoReturn:
         with writing():
             main(standalone_mode=False)
     except BuilderError as error:
+        LOG.debug("what led to the error:", exc_info=error)
         click.echo(error, err=True)
         if not any(problem.hint for problem in error.problems):
             click.echo(f"    hint: {error.remedy}", err=True)

@@ -12,17 +12,20 @@ import socket
 import tarfile
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import docker
 import docker.errors
 import docker.types
 import docker.utils.config
 import docker.utils.proxy
+import requests
 import requests.exceptions
 
 from builder.connection import A_PRIVATE_ONE, answering, connect
 from builder.container import Container
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
+from builder.told import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +48,12 @@ class Layer(NamedTuple):
     size: int  # bytes; an instruction that makes no layer has 0
 
 
+def _tell(answer: requests.Response, **_: object) -> None:
+    """What was asked, without its query: that has arguments of builds, and proxies with their passwords."""
+    asked, path = answer.request, urlsplit(str(answer.url)).path
+    LOG.debug("engine: %s %s: %d (%.2f s)", asked.method, path, answer.status_code, answer.elapsed.total_seconds())
+
+
 class Engine:
     """A container engine that answers and is new enough; all that it makes carries its owner's label."""
 
@@ -52,6 +61,7 @@ class Engine:
         self.owner = owner
         self._client, self.address = connect()
         self.api = self._client.api
+        self.api.hooks["response"].append(_tell)
         with answering("to tell about itself"):
             self.about: Mapping[str, Any] = self._client.info()
         self.version: str = self.about["ServerVersion"]

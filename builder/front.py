@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import logging
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -15,11 +17,14 @@ from builder import facts
 from builder import manifest as manifests
 from builder.errors import BuilderError, Problem, UsageError, VerificationError
 from builder.project import ROOT, known_images
+from builder.told import LOG, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TextIO
 
     from builder.engine import Engine
+    from builder.progress import Live, Plain
     from builder.report import Report
 
 
@@ -28,6 +33,58 @@ as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
 strict = click.option("--strict", is_flag=True, help="What could not run is a failure too.")
+
+
+class _OnStandardError(logging.Handler):
+    """Talk, where standard error is when it is said."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(plain(self.format(record)), err=True)
+
+
+LOG.addHandler(_OnStandardError())
+
+
+def loudness() -> list[click.Parameter]:
+    """-q and -v, for every command and for all of them; the last one given holds."""
+
+    def of(level: int) -> Callable[[click.Context, click.Parameter, bool], None]:
+        return lambda _context, _parameter, given: LOG.setLevel(level) if given else None
+
+    ways = (
+        ("-q", "--quiet", logging.ERROR, "Say nothing but errors and data."),
+        (
+            "-v",
+            "--verbose",
+            logging.DEBUG,
+            "Tell what git, engine and index are asked, with seconds; why an error came.",
+        ),
+    )
+    return [
+        click.Option([short, long], is_flag=True, expose_value=False, callback=of(level), help=text)
+        for short, long, level, text in ways
+    ]
+
+
+def say(text: object) -> None:
+    """Tell what is neither data nor an error."""
+    LOG.info("%s", text)
+
+
+def talk() -> TextIO:
+    """Where talk goes that comes as a stream: standard error, or nowhere."""
+    return sys.stderr if LOG.isEnabledFor(logging.INFO) else open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 (for as long as the command lives)
+
+
+def watching(earlier: Mapping[str, float], *, plain: bool) -> Plain | Live:
+    """Whoever watches a build, a pull or a push; a table that moves leaves no room for what -v tells.
+
+    Args:
+        earlier: what each step took when it last ran.
+    """
+    from builder import progress  # noqa: PLC0415
+
+    return progress.choose(talk(), os.environ, earlier, plain=plain or LOG.isEnabledFor(logging.DEBUG))
 
 
 def images(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from builder.errors import Problem, UsageError
-from builder.told import without_logins
+from builder.told import asking, without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -202,13 +203,14 @@ def _run(
     """Never asks a person anything; says what it says in English."""
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "LC_ALL": "C"}
     quiet |= {} if "GIT_SSH_COMMAND" in os.environ else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
-    return subprocess.run(
-        ["git", *arguments],
-        env={**os.environ, **quiet, **(environment or {})},
-        input=given or "",
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=time_limit_s,
-        check=False,
-    )
+    with asking(shlex.join(["git", *arguments])):
+        return subprocess.run(
+            ["git", *arguments],
+            env={**os.environ, **quiet, **(environment or {})},
+            input=given or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=time_limit_s,
+            check=False,
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +40,8 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
         click.echo(running.command_line(session))
         return
     if not session.host["devices"]:
-        click.echo(f"no GPU in the container: {devices.why_none(is_local=engine.is_local)}", err=True)
-    sys.exit(running.run(engine, session, lambda remark: click.echo(remark, err=True)))
+        front.say(f"no GPU in the container: {devices.why_none(is_local=engine.is_local)}")
+    sys.exit(running.run(engine, session, front.say))
 
 
 @click.command()
@@ -67,7 +66,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
     manifest, facts = load(name)
     image_id = engine.image_id(tag) or ""
     verified = verifying.verify(engine, image_id, manifest, facts, tests=tests)
-    probed = _probed(engine, image_id, facts.python.executable) if gpu else None
+    probed = _probed(engine, image_id, facts.python.executable) if gpu and not verified.error else None
     known = proof.of(ROOT, image_id)
     report = Report(
         image=name,
@@ -86,7 +85,9 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
         write_atomically(file, report.as_file(file))
     if probed:
         _tell(probed)
-    click.echo(f"report: {shown(path)}", err=True)
+    front.say(f"report: {shown(path)}")
+    if verified.error:
+        raise verified.error
     front.show(report, strict=strict)
 
 
@@ -110,7 +111,7 @@ def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: 
     verifying.made_from(engine, tag)
     image_id = engine.image_id(tag) or ""
     report = proof.passed(ROOT, image_id, tag)
-    watch = progress.Json(sys.stdout) if as_json else progress.choose(sys.stderr, os.environ, {}, plain=plain)
+    watch = progress.Json(sys.stdout) if as_json else front.watching({}, plain=plain)
     with watch:
         watch(Event("", f"verified: {report.headline}"))
         digest = pushing.push(engine, tag, name, watch)
@@ -136,7 +137,7 @@ def lock(name: str) -> None:
         write_together(
             {ROOT / manifest.lock_file: found.text(name).encode(), ROOT / manifest.dockerfile: dockerfile.encode()}
         )
-    click.echo(f"written: {shown(ROOT / manifest.lock_file)}, {shown(ROOT / manifest.dockerfile)}", err=True)
+    front.say(f"written: {shown(ROOT / manifest.lock_file)}, {shown(ROOT / manifest.dockerfile)}")
     click.echo(f"{len(found.versions)} distributions, as {image.tag} has them")
 
 
@@ -197,7 +198,7 @@ def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:
 
     found = devices.of(is_local=engine.is_local)
     if not found.paths:
-        click.echo(f"no GPU in the container: {devices.why_none(is_local=engine.is_local)}", err=True)
+        front.say(f"no GPU in the container: {devices.why_none(is_local=engine.is_local)}")
     return probing.probe(engine, image_id, python, found)
 
 

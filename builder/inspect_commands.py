@@ -46,7 +46,7 @@ def sbom(tag: str) -> None:
     try:
         facts = load(image.name)[1]
     except BuilderError as error:
-        click.echo(f"what came with the base is told as far as it is sealed: {error.problems[0].message}", err=True)
+        front.say(f"what came with the base is told as far as it is sealed: {error.problems[0].message}")
         facts = None
     click.echo(materials.of(engine, image, facts), nl=False)
 

@@ -68,7 +68,7 @@ def build_all(  # noqa: PLR0913 (each is an option)
     if not orders:
         raise UsageError(Problem(f"there is no image to build{' for ' if targets else ''}{', '.join(targets)}"))
     show = progress.Json if as_json else progress.Plain
-    shown = {order.tag: show(sys.stdout if as_json else sys.stderr, image=order.tag) for order in orders}
+    shown = {order.tag: show(sys.stdout if as_json else front.talk(), image=order.tag) for order in orders}
 
     def watch(order: Order, event: Event) -> None:
         shown[order.tag](event)
@@ -116,5 +116,5 @@ def _orders() -> list[Order]:
     images = [load(name) for name in known_images()]
     for manifest, _ in images:
         for problem in manifests.unknowns(manifest):
-            click.echo(f"{manifest.name} is left out: {problem.message}", err=True)
+            front.say(f"{manifest.name} is left out: {problem.message}")
     return listing.orders(images)

@@ -82,13 +82,15 @@ def write(root: Path, tag: str, report: Report, contents: Side, lines: Mapping[s
     """
     folder = kept(root, tag)
     now = replace(contents, checks={check.name: check.outcome for check in report.checks})
-    before = _read(folder / "contents.json")
+    before = _read(folder / "contents.json") if report.image_id else None
     earlier = _read(folder / "logs.json") or {}
     known = {step.name: lines.get(step.name, earlier.get(step.name)) for step in report.steps}
     logs = {name: found for name, found in known.items() if found}
     written = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     text = html(report, now, _difference(before, now), written, _logs(logs, set(lines)))
-    files = {"report.html": text, "contents.json": json.dumps({"written": written, "side": asdict(now)})}
+    files = {"report.html": text}
+    if report.image_id:  # what is built next is compared with the last that there was
+        files["contents.json"] = json.dumps({"written": written, "side": asdict(now)})
     if report.steps:
         files["logs.json"] = json.dumps(logs)
     write_together({folder / name: content.encode("utf-8", "replace") for name, content in files.items()})
@@ -122,6 +124,8 @@ def html(report: Report, contents: Side, changed: Diff | None, written: str, log
 
 def _verdict(report: Report) -> str:
     untried = report.count("could not run")
+    if not report.image_id:
+        return "Build failed"
     if report.verdict == FAILED:
         return "Failed: the image has no tag from this" if report.tag is None else "Failed"
     if not report.passed:
@@ -183,19 +187,21 @@ def link(key: str, value: str, pins: Mapping[str, str], whose: str) -> str | Non
 
 def contents_of(engine: Engine, report: Report) -> Side:
     """What the report's image has in it; unknown, with the reason, where it does not tell."""
+    why = "no image was built"
     try:
-        return side.of_image(engine, report.image_id)
+        if report.image_id:
+            return side.of_image(engine, report.image_id)
     except BuilderError as error:
         why = error.problems[0].message
-        return Side(
-            title=report.image_id,
-            pins={},
-            env={},
-            distributions=None,
-            layers=None,
-            checks=None,
-            unknown=dict.fromkeys(("pins", "distributions", "env", "layers"), why),
-        )
+    return Side(
+        title=report.image_id,
+        pins={},
+        env={},
+        distributions=None,
+        layers=None,
+        checks=None,
+        unknown=dict.fromkeys(("pins", "distributions", "env", "layers"), why),
+    )
 
 
 def _difference(before: Mapping[str, Any] | None, now: Side) -> Diff | None:

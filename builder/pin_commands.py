@@ -145,9 +145,9 @@ def _write(bumps: Sequence[Bump]) -> None:
     bumping.write(bumps, ROOT)
     for one in bumps:
         written = [*one.files, ROOT / one.manifest.dockerfile]
-        click.echo(f"written: {', '.join(str(shown(path)) for path in written)}", err=True)
+        front.say(f"written: {', '.join(str(shown(path)) for path in written)}")
         if one.drops_lock:
-            click.echo(f"removed: {shown(ROOT / one.manifest.lock_file)}", err=True)
+            front.say(f"removed: {shown(ROOT / one.manifest.lock_file)}")
 
 
 def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool) -> list[Bump]:
@@ -171,7 +171,7 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
     manifest, facts = load(image)
     pins = {name: pin for name, pin in wanted.items() if not some or name in {*manifest.sources, base_pin.KEY}}
     if some and not pins:
-        click.echo(f"{image}: has none of {', '.join(wanted)}", err=True)
+        front.say(f"{image}: has none of {', '.join(wanted)}")
         return None
     tag = pins.pop(base_pin.KEY, None)
     more: tuple[Change, ...] = ()
@@ -185,13 +185,10 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
     prepared = replace(prepared, problems=tuple(base_pin.facts_problems(prepared.manifest, shown(ROOT))))
     for change in prepared.changes:
         key = ".".join((image, *change.key) if some else change.key)
-        click.echo(f"{key}: {change.before} -> {change.after}", err=True)
+        front.say(f"{key}: {change.before} -> {change.after}")
     if prepared.drops_lock:
         then = f"python -m builder lock {image}"
-        click.echo(
-            f"{manifest.lock_file} is of the pins before, and goes; once an image of these is verified: {then}",
-            err=True,
-        )
+        front.say(f"{manifest.lock_file} is of the pins before, and goes; once an image of these is verified: {then}")
     click.echo(prepared.report.table())
     return prepared
 

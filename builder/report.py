@@ -16,7 +16,10 @@ from builder.errors import Problem, UsageError, writing
 from builder.told import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from builder import trace
+    from builder.errors import BuilderError
 
 SCHEMA = 1
 Outcome = Literal["passed", "failed", "could not run"]
@@ -39,6 +42,13 @@ class Check:
     notes: tuple[str, ...] = ()  # what passed, and still wants to be seen: waivers, alternatives
 
 
+def ended_by(error: BuilderError, name: str, kind: str, seconds: float) -> Check:
+    """The failed check that stands for all that an error has kept from being tried."""
+    detail = "\n".join(f"{problem.where or ''} {problem.message}".strip() for problem in error.problems)
+    hints = [problem.hint for problem in error.problems if problem.hint] or [error.remedy]
+    return Check(name=name, kind=kind, outcome=FAILED, detail=detail, hint="\n".join(hints), seconds=seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     name: str
@@ -46,6 +56,23 @@ class Step:
     seconds: float
     clipped: bool = False  # BuildKit held a part of its log back
     began: float | None = None  # seconds after the build's first step; None where that is unknown
+    failed: bool = False  # it ended the build, or was ended with it
+
+
+def steps_of(traced: Sequence[trace.Step]) -> tuple[Step, ...]:
+    """A build's steps, as far as the engine has told."""
+    first = min((step.started for step in traced if step.started is not None), default=0.0)
+    return tuple(
+        Step(
+            name=step.name,
+            cached=step.cached,
+            seconds=step.seconds,
+            clipped=step.clipped,
+            began=None if step.started is None else step.started - first,
+            failed=bool(step.error),
+        )
+        for step in traced
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +119,7 @@ class Report:
         return f"{self.image} for {', '.join(self.gpu_targets)}: {counts} (pins: {self.pins})"
 
     def json(self) -> str:
-        """For programs; its shape is `schemas/report.json`."""
+        """For programs; its shape is `schema/report.schema.json`."""
         counts = {outcome.replace(" ", "_"): self.count(outcome) for outcome in OUTCOMES}
         return json.dumps({"schema": SCHEMA, "counts": counts, **asdict(self)}, indent=2) + "\n"
 

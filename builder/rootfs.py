@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from builder.errors import Problem, StandInError
+from builder.told import asking
 from builder.trace import Event
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def run(command: Sequence[str], failure: str, hint: str | None = None, **options: Any) -> str:  # noqa: ANN401
-    done = subprocess.run(list(command), capture_output=True, text=True, check=False, **options)
+    with asking(shlex.join(map(str, command))):
+        done = subprocess.run(list(command), capture_output=True, text=True, check=False, **options)
     if done.returncode:
         raise StandInError(Problem(f"{failure}\n{done.stderr.strip()[-2000:]}", hint=hint))
     return str(done.stdout)

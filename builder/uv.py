@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from builder import told
 from builder.told import without_logins
 
 if TYPE_CHECKING:
@@ -134,17 +136,18 @@ def _environment(asking: Asking) -> dict[str, str]:
 
 def _run(command: Sequence[str], environment: Mapping[str, str], asking: Asking) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command,
-            cwd=asking.scratch,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=asking.time_limit_s,
-            check=False,
-        )
+        with told.asking(shlex.join(command)):
+            return subprocess.run(
+                command,
+                cwd=asking.scratch,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=asking.time_limit_s,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         raise NotAskedError(f"no plan within {asking.time_limit_s:g} s") from None
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import secrets
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,8 @@ import pydantic
 
 from builder import checklist, lists, render
 from builder.container import TIMED_OUT, last_lines
-from builder.errors import EngineGoneError, Problem, TimeLimitError, UsageError, VerificationError
-from builder.report import Check  # noqa: TC001 (pydantic reads the annotations)
+from builder.errors import BuilderError, EngineGoneError, Problem, TimeLimitError, UsageError, VerificationError
+from builder.report import Check, ended_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,11 +36,16 @@ STOPPED = 143  # the exit code of `timeout` after a SIGTERM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What the image says it is, and what its checks found."""
+    """What the image says it is, and what its checks found.
+
+    Attributes:
+        error: why the program did not run to its end, to be raised once that is reported; a failed check tells it too.
+    """
 
     gpu_targets: tuple[str, ...]
     pins: str
     checks: tuple[Check, ...]
+    error: BuilderError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,28 +76,37 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts, *, t
 
     Args:
         tests: the sources' own tests too.
+    """
+    started = time.monotonic()
+    config = engine.config(image_id)
+    targets = (config.get("Labels") or {}).get(f"{render.LABEL}.gpu_targets", "")
+    pins = (config.get("Labels") or {}).get(f"{render.LABEL}.pins", "unknown")
+    seen = {"WorkingDir": config.get("WorkingDir"), "Entrypoint": config.get("Entrypoint"), "gpu_targets": targets}
+    wanted = lists.text(checklist.wanted(manifest, facts, finished=True, tests=tests))
+    error = None
+    try:
+        checks = _checks(engine, image_id, facts.python.executable, wanted, seen)
+    except BuilderError as ended:
+        checks, error = (
+            (ended_by(ended, "verification ran to its end", "verification", time.monotonic() - started),),
+            ended,
+        )
+    return Verified(gpu_targets=tuple(filter(None, targets.split(";"))), pins=pins, checks=checks, error=error)
+
+
+def _checks(engine: Engine, image_id: str, python: str, wanted: str, seen: Mapping[str, object]) -> tuple[Check, ...]:
+    """What the checks found.
 
     Raises:
         VerificationError: where the program did not run to its end. Failed checks are no error here.
+        EngineError: where its time was up, or the engine failed.
     """
-    config = engine.config(image_id)
-    targets = (config.get("Labels") or {}).get(f"{render.LABEL}.gpu_targets", "")
-    seen = {"WorkingDir": config.get("WorkingDir"), "Entrypoint": config.get("Entrypoint"), "gpu_targets": targets}
-    wanted = lists.text(checklist.wanted(manifest, facts, finished=True, tests=tests))
     nonce = secrets.token_hex(16)
     files = {name: (render.PROGRAMS / name).read_bytes() for name in PROGRAMS}
     files |= {"checks.json": wanted.encode(), "config.json": json.dumps(seen).encode()}
-    command = [
-        facts.python.executable,
-        f"{FOLDER}/check.py",
-        "run",
-        f"{FOLDER}/checks.json",
-        "--nonce",
-        nonce,
-    ]
     with engine.container(
         image_id,
-        command,
+        [python, f"{FOLDER}/check.py", "run", f"{FOLDER}/checks.json", "--nonce", nonce],
         files={f"{FOLDER}/{name}": content for name, content in files.items()},
         environment={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - the container's own tmpfs
         time_limit_s=TIME_LIMIT_S,
@@ -100,11 +115,7 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts, *, t
         output = container.output()
     proof = _proof(output, nonce, exit_code)
     _assert_fresh(proof, files)
-    return Verified(
-        gpu_targets=tuple(filter(None, targets.split(";"))),
-        pins=(config.get("Labels") or {}).get(f"{render.LABEL}.pins", "unknown"),
-        checks=proof.checks,
-    )
+    return proof.checks
 
 
 def _proof(output: str, nonce: str, exit_code: int) -> Proof:
@@ -122,8 +133,9 @@ def _proof(output: str, nonce: str, exit_code: int) -> Proof:
         raise TimeLimitError(Problem(message, hint=f"its last lines:\n{tail}"))
     if exit_code == STOPPED:
         message = "verification did not run to its end: its container got SIGTERM, as from an engine that stops"
-        hint = "\n".join(filter(None, ["start the engine again and verify again; its last lines:", tail]))
-        raise EngineGoneError(Problem(message, hint=hint))
+        lines = "".join(f"\n    {line}" for line in tail.splitlines())
+        hint = "start it again and run this again; python -m builder clean removes what it left"
+        raise EngineGoneError(Problem(message + lines, hint=hint))
     raise _did_not_run(f"exit code {exit_code} and no result", output)
 
 

@@ -32,6 +32,7 @@ HOW = {
     "engine dies in a build": "a private engine, SIGKILL while a step runs",
     "engine dies in a verification": "a private engine, SIGKILL while a container runs",
     "engine stops in a build": "a private engine, SIGTERM while a step runs, as an upgrade of its package does",
+    "engine stops in a verification": "a private engine, SIGTERM while a check runs, as an upgrade of its package does",
     "engine too old": "this engine behind a front that says 25.0.9; no engine so old was run",
     "logins that cannot be read": "a `config.json` whose `auth` is no base64",
     "no engine": "`DOCKER_HOST` names a path where nothing is",

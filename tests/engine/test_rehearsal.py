@@ -16,10 +16,10 @@ from catches import Catches, Row
 from faults import BUILD, Fault
 from manifests import REAL, changed
 
-from builder import build, buildkit, facts, manifest, render, standin
+from builder import build, buildkit, facts, manifest, render, standin, verify
 from builder.build import Order
 from builder.engine import Engine
-from builder.errors import BuildFailedError
+from builder.errors import BuildFailedError, TimeLimitError
 from builder.report import Report
 from builder.trace import Event
 
@@ -56,9 +56,16 @@ def run(engine: Engine, image: str, *command: str) -> str:
 
 
 def failure(engine: Engine, ordered: Order) -> BuildFailedError:
+    kept: list[Report] = []
     with pytest.raises(BuildFailedError) as caught:
-        build.make(engine, ordered, quiet)
+        build.make(engine, ordered, quiet, kept.append)
     assert engine.image_id(ordered.tag) is None
+    (report,) = kept
+    assert (report.image_id, report.verdict, report.pins) == ("", "failed", "overridden")
+    assert [step.name for step in report.steps if step.failed] == [caught.value.step]
+    assert [(check.name, caught.value.step in check.detail) for check in report.checks] == [
+        ("the image is built", True)
+    ]
     return caught.value
 
 
@@ -83,6 +90,18 @@ def test_a_clean_rehearsal_passes_every_check_and_gets_its_tag(engine: Engine, c
         report.headline
         == f"rocm7.14 for gfx942: {len(report.checks)} passed, 0 failed, 0 could not run (pins: overridden)"
     )
+
+
+def test_a_verification_that_did_not_end_is_a_failed_check_of_the_report(
+    engine: Engine, clean: tuple[Order, Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "TIME_LIMIT_S", 0.01)
+    kept: list[Report] = []
+    with pytest.raises(TimeLimitError):
+        build.make(engine, clean[0], quiet, kept.append)
+    (report,) = kept
+    assert (report.image_id, report.tag, report.verdict) == (clean[1].image_id, None, "failed")
+    assert "the time limit of 0.01 s was reached" in report.checks[0].detail
 
 
 def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, clean: tuple[Order, Report]) -> None:

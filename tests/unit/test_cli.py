@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -315,3 +317,38 @@ def test_every_kind_of_failure_has_an_exit_code_of_its_own() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BuilderError)]
     codes = [kind.exit_code for kind in kinds]
     assert len(codes) == len(set(codes))
+
+
+# -q and -v
+
+NEW = ("new", "rocm9.9", "--base", f"rocm/nothing:v1@sha256:{'a' * 64}")
+
+
+def test_quiet_leaves_data_and_errors_before_the_command_and_after_it(project: Project) -> None:
+    usual = project.run(*NEW)
+    written = project.root / "images" / "rocm9.9.yaml"
+    assert (usual.returncode, "written: " in usual.stderr) == (0, True)
+    for words in (("-q", *NEW), (*NEW, "--quiet")):
+        written.unlink()
+        done = project.run(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, usual.stdout, "")
+    assert "there is an image 'rocm9.9' already" in project.refusal(errors.UsageError, *NEW, "-q")
+
+
+def test_verbose_tells_what_is_asked_with_seconds_and_what_led_to_an_error(project: Project) -> None:
+    done = project.run("preflight", NAME, "--offline", "--verbose")
+    assert re.search(r"^git .*cat-file -e .* \(\d+\.\d\d s\)$", done.stderr, re.MULTILINE)
+    assert "cat-file" not in project.run("preflight", NAME, "--offline").stderr
+    command = [sys.executable, "-m", "builder", "-v", "engine"]
+    environment = os.environ | {"DOCKER_HOST": "unix:///nowhere.sock"}
+    told = subprocess.run(
+        command, cwd=project.root, env=environment, capture_output=True, text=True, check=False
+    ).stderr
+    assert told.index("Traceback") < told.index("FileNotFoundError") < told.index("\nerror: no container engine")
+
+
+def test_every_command_is_quiet_and_verbose_and_talks_by_one_way() -> None:
+    for command in (cli.main, *cli.main.commands.values()):
+        assert {"-q", "--quiet", "-v", "--verbose"} <= {name for each in command.params for name in each.opts}
+    for path in (ROOT / "builder").glob("*.py"):
+        assert path.stem in {"cli", "front"} or not re.search(r"err=True|sys\.stderr[,)]", path.read_text()), path

@@ -19,7 +19,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs
 COMMAND = re.compile(r"(?:python -m builder|\.venv/bin/vime-images) +(?P<words>[a-z][^`\n|<>&;)]*)")
 TARGET = re.compile(r"(?:^|`|&& )make (?P<target>[a-z][a-z-]*)", re.MULTILINE)
 FILE = re.compile(
-    r"`(?P<path>(?:builder|docs|images|schemas?|scripts|standins|templates|tests)/[\w./-]+)`|\]\((?P<link>[\w./-]+)\)"
+    r"`(?P<path>(?:builder|docs|images|schema|scripts|standins|templates|tests)/[\w./-]+)`|\]\((?P<link>[\w./-]+)\)"
 )
 MADE_LATER = re.compile(r"v26\.5|rocm7\.15|IMAGE|BASE")  # what docs/new-image.md makes
 

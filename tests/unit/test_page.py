@@ -10,7 +10,8 @@ import pytest
 
 from builder import page
 from builder.diff import diff
-from builder.report import Check, Outcome, Report, Step
+from builder.errors import BuildFailedError, Problem
+from builder.report import Check, Outcome, Report, Step, ended_by
 from builder.side import Side
 from builder.trace import Event
 
@@ -144,6 +145,29 @@ def test_a_page_names_what_the_earlier_one_said_otherwise(tmp_path: Path) -> Non
     assert "2.12.0+rocm7.14" in text
     assert "whether with the same inputs is unknown" in text
     assert ">compiled</pre>" in text
+
+
+FAILED_BUILD = replace(
+    REPORT,
+    image_id="",
+    checks=(ended_by(BuildFailedError(Problem("step BUILD_VLLM failed", hint="debug it")), "the image is built", "build", 9),),
+    steps=(Step(name="SEAL", cached=True, seconds=0.0), Step(name="BUILD_VLLM", cached=False, seconds=9.0, began=0.0, failed=True)),
+)  # fmt: skip
+
+
+def test_the_page_of_a_failed_build_opens_at_the_log_of_its_step_and_hides_no_earlier_image(tmp_path: Path) -> None:
+    page.write(tmp_path, "vime:demo", REPORT, SIDE, {})
+    path = page.write(
+        tmp_path, "vime:demo", FAILED_BUILD, empty(pins="no image was built"), {"BUILD_VLLM": ["error: x"]}
+    )
+    text = path.read_text()
+    assert ">Build failed<" in text
+    assert "<b>What to do</b> debug it" in text
+    opened = text[text.index('<details class="step failed" open>') :]
+    assert ">BUILD_VLLM<" in opened.partition("</summary>")[0]
+    assert ">error: x</pre>" in opened.partition("</details>")[0]
+    assert "no image was built that could be compared" in text
+    assert "against the report of" in page.write(tmp_path, "vime:demo", REPORT, SIDE, {}).read_text()
 
 
 @pytest.mark.parametrize("kept", ["", "{", "[]", '{"side": 1}', '{"side": {"title": 1}}'])

@@ -13,7 +13,7 @@ import pytest
 from builder.errors import UnwritableError, UsageError
 from builder.report import FORMATS, Check, Outcome, Report, json_schema, write_atomically, write_together
 
-SCHEMA = Path(__file__).parents[2] / "schemas" / "report.json"
+SCHEMA = Path(__file__).parents[2] / "schema" / "report.schema.json"
 
 
 def check(name: str, outcome: Outcome, detail: str = "") -> Check:

@@ -24,10 +24,10 @@ ORDER = Order(
 )
 
 
-def written(root: Path, *steps: Step) -> dict[str, float]:
+def written(root: Path, *steps: Step, image_id: str = "sha256:1") -> dict[str, float]:
     """What is known after a build of these steps."""
     report = Report(
-        image="rocm7.14", image_id="sha256:1", tag=None, gpu_targets=(), pins="", arguments={}, checks=(), steps=steps
+        image="rocm7.14", image_id=image_id, tag=None, gpu_targets=(), pins="", arguments={}, checks=(), steps=steps
     )
     build.write_report(root, ORDER, report)
     return build.earlier_seconds(root, ORDER.tag)
@@ -37,6 +37,13 @@ def test_a_build_from_the_cache_does_not_forget_what_its_steps_take(tmp_path: Pa
     written(tmp_path, Step(name="A", cached=False, seconds=10.0), Step(name="B", cached=False, seconds=20.0))
     known = written(tmp_path, Step(name="A", cached=True, seconds=0.0), Step(name="B", cached=False, seconds=25.0))
     assert known == {"A": 10.0, "B": 25.0}
+
+
+def test_a_build_that_failed_forgets_no_time_and_proves_nothing(tmp_path: Path) -> None:
+    written(tmp_path, Step(name="A", cached=False, seconds=10.0), Step(name="B", cached=False, seconds=20.0))
+    broken = Step(name="A", cached=False, seconds=1.0, failed=True)
+    assert written(tmp_path, broken, image_id="") == {"A": 10.0, "B": 20.0}
+    assert len(list((tmp_path / "build" / "proofs").iterdir())) == 1
 
 
 def test_what_a_verification_came_to_is_kept_by_the_image_s_id(tmp_path: Path) -> None:
