@@ -109,7 +109,12 @@ def new(name: str, reference: str) -> None:
 
     path = shown(ROOT / "images" / f"{name}.yaml")
     if path.exists():
-        raise UsageError(Problem(f"there is an image {name!r} already: {path}"))
+        raise UsageError(
+            Problem(
+                f"there is an image {name!r} already: {path}",
+                hint=f"take another name, or see what it has: python -m builder check {name}",
+            )
+        )
     image, digest = _reference(reference)
     if digest == v.UNKNOWN:
         digest = _asked(image)

@@ -212,7 +212,12 @@ def _consume(events: Iterator[dict[str, Any]], trace: Trace, watch: Callable[[Ev
         elif event.get("id") == "moby.image.id":
             image_id = event["aux"]["ID"]
     if not image_id:
-        raise EngineError(Problem("the engine ended the build without an image and without an error"))
+        raise EngineError(
+            Problem(
+                "the engine ended the build without an image and without an error",
+                hint="build again; if it stays: docker builder prune --all --filter type=regular",
+            )
+        )
     return image_id
 
 

@@ -133,7 +133,8 @@ def _prebuilt(document: Document) -> Iterator[Problem]:
         address = value_at(document, ("prebuilt", name, "address"))
         file = unquote(address.rpartition("/")[2]) if isinstance(address, str) else ""
         if file.count("-") and canonicalize_name(file.partition("-")[0]) != canonicalize_name(name):
-            yield Problem(f"{file} is no wheel of {name!r}", document.where_value("prebuilt", name, "address"))
+            hint = f"call it {canonicalize_name(file.partition('-')[0])!r}, or give the address of a wheel of {name!r}"
+            yield Problem(f"{file} is no wheel of {name!r}", document.where_value("prebuilt", name, "address"), hint)
 
 
 def _sources(document: Document) -> Iterator[Problem]:
@@ -167,7 +168,7 @@ def _other_source(
     if not isinstance(other, str):
         return
     if other == name:
-        yield Problem(f"source {name!r} names itself", where)
+        yield Problem(f"source {name!r} names itself", where, "name another source, or remove the line")
     elif other not in order:
         hint = did_you_mean(other, order) or f"known are {', '.join(order)}"
         yield Problem(f"no source is called {other!r}", where, hint)
@@ -193,7 +194,9 @@ def _shipped(document: Document, name: str) -> Iterator[Problem]:
         where = document.where_value("sources", name, "distribution")
         yield Problem(f"{distribution!r} is not sealed", where, "the base ships it: a step could replace it unseen")
     for key in sorted(_OF_FETCHED & set(_named(document, "sources", name))):
-        yield Problem(f"{key} wants a source that the image installs", document.where("sources", name, key))
+        where = document.where("sources", name, key)
+        hint = "remove the line; or let the image install the source: another recipe than shipped"
+        yield Problem(f"{key} wants a source that the image installs", where, hint)
 
 
 def _installs(document: Document, name: str) -> Iterator[Problem]:
@@ -216,7 +219,7 @@ def _covered(document: Document, lists: tuple[str, ...], name: str, path: tuple[
             if _overlap(name, pattern):
                 line = document.where(key, pattern).line
                 where = document.where_value(*path) if path[-1] == "distribution" else document.where(*path)
-                yield Problem(f"{name!r} is {key} (line {line})", where)
+                yield Problem(f"{name!r} is {key} (line {line})", where, f"remove it here, or {pattern} there")
 
 
 def in_tag(name: str) -> str:
@@ -238,4 +241,6 @@ def _same_value(document: Document, key: str, what: str, canonical: Any) -> Iter
         first = seen.setdefault(canonical(value), name)
         if first != name:
             message = f"sources {first!r} and {name!r} have one {what}: {canonical(value)}"
-            yield Problem(message, document.where_value("sources", name, key))
+            yield Problem(
+                message, document.where_value("sources", name, key), f"give one of them another {key}, or remove it"
+            )

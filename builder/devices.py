@@ -34,7 +34,11 @@ def of(*, is_local: bool) -> Devices:
 
 def why_none(*, is_local: bool) -> str:
     """Why no GPU is given to a container."""
-    return f"this machine has no {KFD}" if is_local else "the engine is on another machine: run this there"
+    return (
+        f"this machine has no {KFD}"
+        if is_local
+        else "the engine is on another machine, or in another container: run this there"
+    )
 
 
 def host_options(found: Devices) -> dict[str, Any]:

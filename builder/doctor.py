@@ -131,7 +131,7 @@ def _probe(machine: Machine, name: str, ask: Callable[[], str]) -> Probe:
 def of_comfort(machine: Machine) -> Iterator[Probe]:
     """What builds go well without, and people ask afterwards why they are slow, or see no GPU."""
     yield _probe(machine, "the engine leaves the compiler's cache alone", lambda: _caches(machine))
-    yield Probe("a container can have this machine's GPUs", "machine", lambda: (_gpus(), ()))
+    yield Probe("a container can have this machine's GPUs", "machine", lambda: (_gpus(machine), ()))
 
 
 def _engine(machine: Machine) -> str:
@@ -273,7 +273,9 @@ def _bytes(text: object) -> int | None:
     return int(float(found["number"]) * 1000 ** "_kmgt".index(found["unit"].lower() or "_")) if found else None
 
 
-def _gpus() -> str:
+def _gpus(machine: Machine) -> str:
+    if machine.engine and not machine.engine.is_local:
+        raise Untried(devices.why_none(is_local=False))
     found = devices.of_host()
     if not found.paths:
         raise Untried(f"this machine has no {devices.KFD}")

@@ -74,8 +74,9 @@ class Engine:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is reached by a socket of this machine."""
-        return self.api.base_url.startswith("http+docker://localhost")
+        """Whether it runs on this machine; a socket alone may be forwarded from another."""
+        by_socket = self.api.base_url.startswith("http+docker://localhost")
+        return by_socket and self.about.get("Name") == socket.gethostname()
 
     @property
     def proxies(self) -> dict[str, str]:
@@ -162,7 +163,12 @@ class Engine:
         self.api.import_image_from_stream(pieces, repository=repository, tag=tag, changes=changes)
         found = self.image_id(reference)
         if found is None:
-            raise EngineError(Problem(f"the engine took {reference} and does not have it"))
+            raise EngineError(
+                Problem(
+                    f"the engine took {reference} and does not have it",
+                    hint="another process may have removed it: run this again",
+                )
+            )
         return found
 
     # Builds, for the room `buildkit`
@@ -177,7 +183,12 @@ class Engine:
                 address, params=dict(parameters), data=body, headers=headers, stream=True, timeout=None
             ) as answer:
                 if answer.status_code != requests.codes.ok:
-                    raise EngineError(Problem(f"the engine refuses the build: {_message(answer)}"))
+                    raise EngineError(
+                        Problem(
+                            f"the engine refuses the build: {_message(answer)}",
+                            hint="see whether it builds at all: python -m builder doctor",
+                        )
+                    )
                 yield from _json_lines(answer.iter_lines(chunk_size=None))
         except requests.exceptions.RequestException as error:
             hint = (

@@ -171,7 +171,7 @@ def _other_python(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
         if not pythons & {ours, "py3"}:
             where = manifest.where("prebuilt", name, "address")
             message = f"{wheel.file} is for {', '.join(sorted(pythons))}, the base has Python {facts.python.version}"
-            yield Problem(message, where)
+            yield Problem(message, where, f"give the address of a wheel for {ours}")
 
 
 def _not_there(manifest: Manifest, facts: Facts) -> Iterator[Problem]:

@@ -152,7 +152,7 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}"))
+            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}", hint=f"as in: {option} name=value"))
         if name in found:
             raise UsageError(Problem(f"{option} gives {name} twice: {found[name]!r} and {value!r}", hint="keep one"))
         found[name] = value
@@ -177,9 +177,13 @@ def show(report: Report, *, as_json: bool = False, strict: bool = False) -> None
             click.echo(report.fixed_tag)
     if not report.passed:
         failed = report.count("failed")
-        raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given"))
+        hint = "each says above what to change; docs/checks.md has every check"
+        raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given", hint=hint))
     if strict and not report.passed_strictly:
         untried = report.count("could not run")
         raise VerificationError(
-            Problem(f"{untried} of {len(report.checks)} checks could not run, and --strict is given")
+            Problem(
+                f"{untried} of {len(report.checks)} checks could not run, and --strict is given",
+                hint="the reasons are above; without --strict, what could not run keeps nothing back",
+            )
         )

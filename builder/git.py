@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TIME_LIMIT_S = 120
 ATTEMPTS, PAUSE_S = 3, 1.0  # where the host does not answer; every other refusal is one for good
+KEPT_S = 30 * 86400  # of a tree that nobody asks for
 Why = Literal["unreachable", "no repository", "no commit", "refuses commits", "no access", "failed"]
 # What git says, as it says it with LC_ALL=C; in this order.
 _SAID: tuple[tuple[Why, str], ...] = (
@@ -137,7 +138,7 @@ def _has(folder: Path, commit: str) -> bool:
 
 
 def tree(folder: Path, commit: str) -> Path:
-    """The files of a commit but for links that lead out of it, written once and kept: a commit never changes.
+    """The files of a commit but for links that lead out of it, written once and kept while they are asked for.
 
     Raises:
         GitError: where they cannot be written.
@@ -157,6 +158,10 @@ def tree(folder: Path, commit: str) -> Path:
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 path.unlink()  # a stranger's link would have a file of this machine read, and told
         unfinished.rename(kept)
+    os.utime(kept)
+    for other in kept.parent.iterdir():
+        if other.is_dir() and time.time() - other.stat().st_mtime > KEPT_S:
+            shutil.rmtree(other, ignore_errors=True)
     return kept
 
 

@@ -190,7 +190,9 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     if counts[0] or not counts[1] or (strict and counts[2]):
         failed, _, untried = counts
         what = f"{failed} of {sum(counts)} checks failed" if failed else f"{untried} of {sum(counts)} could not run"
-        raise VerificationError(Problem(f"{what}; {probed.sentence}"))
+        raise VerificationError(
+            Problem(f"{what}; {probed.sentence}", hint="docs/gpu.md has what each check means, and what to change")
+        )
 
 
 def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:

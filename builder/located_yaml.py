@@ -45,11 +45,13 @@ def load(path: Path) -> Document:
     """
     try:
         if not path.is_file():
-            raise ManifestError(Problem(f"no file {str(path)!r}"))
+            raise ManifestError(Problem(f"no file {str(path)!r}", hint=f"see what is there: ls {str(path.parent)!r}"))
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise ManifestError(Problem(f"cannot read {str(path)!r}: {error.strerror}")) from None
+        raise ManifestError(
+            Problem(f"cannot read {str(path)!r}: {error.strerror}", hint=f"see whose it is: ls -l {str(path)!r}")
+        ) from None
     return parse(content, path)
 
 
@@ -72,7 +74,13 @@ def parse(content: bytes, path: Path) -> Document:
 
 def _text(content: bytes, path: Path) -> str:
     if len(content) > LARGEST:
-        raise ManifestError(Problem(f"file is larger than {LARGEST:,} bytes", Location(path, 1)))
+        raise ManifestError(
+            Problem(
+                f"file is larger than {LARGEST:,} bytes",
+                Location(path, 1),
+                "what images share is in a file that they extend",
+            )
+        )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -81,7 +89,11 @@ def _text(content: bytes, path: Path) -> str:
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise ManifestError(Problem(message, where, "save the file as UTF-8")) from None
     unseen = [
-        Problem(f"character U+{ord(found[0]):04X} is not allowed", _place(path, text, found.start()))
+        Problem(
+            f"character U+{ord(found[0]):04X} is not allowed",
+            _place(path, text, found.start()),
+            "delete it; in double quotes it is written as an escape",
+        )
         for found in itertools.islice(_UNSEEN.finditer(text), 20)
     ]
     if unseen:
@@ -118,13 +130,17 @@ class _Reader:
         self._next()  # the stream's start
         start = self._next()
         if isinstance(start, yaml.StreamEndEvent):
-            raise ManifestError(Problem("file is empty", Location(self.path, 1)))
+            raise ManifestError(
+                Problem("file is empty", Location(self.path, 1), f"get it back: git checkout -- {str(self.path)!r}")
+            )
         if start.version or start.tags:
             self._tell("a directive is not allowed", self._at(start.start_mark), "delete it")
         first = self._next()
         if not isinstance(first, yaml.MappingStartEvent):
             found = _kind(first)
-            raise ManifestError(Problem(f"wants keys at the top, found {found}", self._at(first.start_mark)))
+            raise ManifestError(
+                Problem(f"wants keys at the top, found {found}", self._at(first.start_mark), "as in `summary: ...`")
+            )
         value = self._value(first, (), None)
         self._next()  # the document's end
         after = self._next()
@@ -229,7 +245,7 @@ class _Reader:
 
     def _limit(self, depth: int, event: _Event) -> None:
         if depth > DEEPEST:
-            problem = Problem(f"nested deeper than {DEEPEST} levels", self._at(event.start_mark))
+            problem = Problem(f"nested deeper than {DEEPEST} levels", self._at(event.start_mark), "no key is so deep")
             raise ManifestError(*self.problems, problem)
 
     def _next(self) -> _Event:
@@ -237,7 +253,7 @@ class _Reader:
             return self._loader.get_event()  # type: ignore[no-untyped-call]
         except (OverflowError, ValueError):  # from int() or chr()
             message = "not YAML: the number in an escape or a directive is too large"
-            problem = Problem(message, self._at(self._loader.get_mark()))
+            problem = Problem(message, self._at(self._loader.get_mark()), "write the character itself")
             raise ManifestError(*self.problems, problem) from None
 
     def _at(self, mark: _Event) -> Location:

@@ -66,7 +66,8 @@ def build_all(  # noqa: PLR0913 (each is an option)
 
     orders = [order for order in _orders() if not targets or order.gpu_targets[0] in targets]
     if not orders:
-        raise UsageError(Problem(f"there is no image to build{' for ' if targets else ''}{', '.join(targets)}"))
+        what = f"there is no image to build{' for ' if targets else ''}{', '.join(targets)}"
+        raise UsageError(Problem(what, hint="python -m builder matrix lists what there is"))
     show = progress.Json if as_json else progress.Plain
     shown = {order.tag: show(sys.stdout if as_json else front.talk(), image=order.tag) for order in orders}
 

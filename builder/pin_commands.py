@@ -109,7 +109,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder.report import write_atomically  # noqa: PLC0415
+    from builder.report import assert_writable, write_atomically  # noqa: PLC0415
 
     named = [word for word in words[:1] if "=" not in word]
     images = named if named and not all_images else known_images()
@@ -119,6 +119,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     if not words[len(named) :] or bool(named) == all_images:
         raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
     wanted = front.pairs(words[len(named) :], "a pin")
+    if file:
+        assert_writable(file)
     with contextlib.ExitStack() as locks:
         for image in images:
             locks.enter_context(alone(f"manifest:{image}"))
@@ -153,7 +155,8 @@ def _write(bumps: Sequence[Bump]) -> None:
 def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool) -> list[Bump]:
     found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
     if not found:
-        raise UsageError(Problem(f"no image has {', '.join(wanted)}"))
+        hint = f"see which sources there are: grep -A99 '^sources:' images/{images[0]}.yaml"
+        raise UsageError(Problem(f"no image has {', '.join(wanted)}", hint=hint))
     return found
 
 
@@ -177,7 +180,9 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
     more: tuple[Change, ...] = ()
     if tag:
         if offline:
-            raise UsageError(Problem(f"{base_pin.KEY}={tag} asks a registry, and --offline is given"))
+            raise UsageError(
+                Problem(f"{base_pin.KEY}={tag} asks a registry, and --offline is given", hint="leave --offline out")
+            )
         more = base_pin.changes(front.engine(), manifest, tag, ROOT / bases.FOLDER)
         chosen = next((change.after for change in more if change.key[-1] == "facts"), None)
         facts = bases.load(ROOT / bases.FOLDER / f"{chosen}.yaml") if chosen else facts
@@ -231,7 +236,8 @@ def _assert_no_drift(images: Sequence[str], *, offline: bool) -> None:
     if failed := report.count("failed"):
         raise DriftError(Problem(f"{failed} of {len(checks)} tags are no longer at their pins"))
     if untried := report.count("could not run"):
-        raise DriftUnaskedError(Problem(f"{untried} of {len(checks)} tags could not be asked for"))
+        hint = "the reasons are above; python -m builder doctor says what this machine reaches"
+        raise DriftUnaskedError(Problem(f"{untried} of {len(checks)} tags could not be asked for", hint=hint))
 
 
 def _show(report: Report, *, as_json: bool, strict: bool) -> None:

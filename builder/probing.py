@@ -55,7 +55,8 @@ def probe(engine: Engine, image_id: str, python: str | None, found: Devices) -> 
 
 
 def _unreadable(error: Exception) -> VerificationError:
-    return VerificationError(Problem(f"the probe's result cannot be read: {type(error).__name__}: {str(error)[:400]}"))
+    message = f"the probe's result cannot be read: {type(error).__name__}: {str(error)[:400]}"
+    return VerificationError(Problem(message, hint="the image's Python may not be its own; try another: --python PATH"))
 
 
 def _host(found: Devices, setting: str) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def read(engine: Engine, image: str, digest: str = v.UNKNOWN, python: str | None
     except pydantic.ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise BaseFactsError(
-            *(Problem(f"{reference} says what no facts can hold: {fault}") for fault in faults)
+            *(Problem(f"{reference} says what no facts can hold: {fault}", hint=_shell(reference)) for fault in faults)
         ) from None
 
 
@@ -135,14 +135,18 @@ def inside(engine: Engine, reference: str, first: Sequence[str]) -> tuple[dict[s
     results = [line.removeprefix(nonce) for line in lines if line.startswith(nonce)]
     if exit_code or len(results) != 1:
         said = f"exit code {exit_code}; its last lines:\n{last_lines(output)}"
-        hint = f"a shell in it: docker run --rm -it --entrypoint bash {reference}"
         none = "it has no python" if exit_code == 127 and not lines else said  # noqa: PLR2004 (the shell's: not found)
-        raise BaseFactsError(Problem(f"{reference} cannot be read: {none}", hint=hint))
+        raise BaseFactsError(Problem(f"{reference} cannot be read: {none}", hint=_shell(reference)))
     try:
         found = json.loads(results[0])
     except (ValueError, RecursionError) as error:
-        raise BaseFactsError(Problem(f"{reference} cannot be read: its answer is no JSON: {error}")) from error
+        message = f"{reference} cannot be read: its answer is no JSON: {error}"
+        raise BaseFactsError(Problem(message, hint=_shell(reference))) from error
     return found, [line for line in lines if not line.startswith(nonce)]
+
+
+def _shell(reference: str) -> str:
+    return f"a shell in it: docker run --rm -it --entrypoint bash {reference}"
 
 
 def _digest(engine: Engine, reference: str, image: str, digest: str) -> str:
@@ -240,7 +244,9 @@ def _shadows(manifest: Manifest, known: Facts, found: Facts) -> Iterator[Problem
     new = {name: value for name, value in found.env.items() if name not in known.env}
     for name in new:
         if name in manifest.forbidden_env:
-            yield Problem(f"the base sets {name!r}, which the manifest forbids", manifest.where("forbidden_env", name))
+            where_forbidden = manifest.where("forbidden_env", name)
+            hint = "take a base without it, or allow it: remove the line"
+            yield Problem(f"the base sets {name!r}, which the manifest forbids", where_forbidden, hint)
     try:
         plain = render.render(manifest, known)
     except RenderError:

@@ -103,17 +103,20 @@ def _patch_text(manifest: Manifest, patch: Patch) -> str:
     project, where = manifest.path.parent.parent, Location(manifest.path, 1)
     path = project / patch.path
     if not path.resolve().is_relative_to(project.resolve()):
-        raise RenderError(Problem(f"patch {patch.path} is a link that leads out of the project", where))
+        hint = f"put the file itself there: cp --remove-destination $(readlink -f {patch.path}) {patch.path}"
+        raise RenderError(Problem(f"patch {patch.path} is a link that leads out of the project", where, hint))
     try:
         content = path.read_bytes()
         text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RenderError(Problem(f"patch {patch.path} cannot be read: {error}", where)) from error
+        hint = f"get it back: git checkout -- {patch.path}; or name another one here"
+        raise RenderError(Problem(f"patch {patch.path} cannot be read: {error}", where, hint)) from error
     if b"\r" in content:  # no heredoc keeps it
         raise RenderError(Problem(f"patch {patch.path} has lines that end in CR LF", where, "write it with LF alone"))
     found = hashlib.sha256(content).hexdigest()
     if patch.sha256 not in {None, found}:
-        raise RenderError(Problem(f"patch {patch.path} has the SHA-256 {found}, not {patch.sha256}", where))
+        hint = f"see what changed: git diff {patch.path}; if that is meant, write sha256: {found}"
+        raise RenderError(Problem(f"patch {patch.path} has the SHA-256 {found}, not {patch.sha256}", where, hint))
     return text
 
 
@@ -177,9 +180,11 @@ def _heredoc_body(text: str, delimiter: str) -> str:
         RenderError: where the text holds its own delimiter, or no newline at its end.
     """
     if not text.endswith("\n"):
-        raise RenderError(Problem(f"{delimiter}: a heredoc always ends with a newline; the text does not"))
+        message = f"{delimiter}: a heredoc always ends with a newline; the text does not"
+        raise RenderError(Problem(message, hint="end the file's last line: echo >> FILE"))
     if delimiter in text.split("\n"):
-        raise RenderError(Problem(f"{delimiter}: a line of the text is the heredoc's delimiter"))
+        message = f"{delimiter}: a line of the text is the heredoc's delimiter"
+        raise RenderError(Problem(message, hint="write that line otherwise, as with a space before it"))
     return text[:-1]
 
 

@@ -64,10 +64,7 @@ def steps_of(traced: Sequence[trace.Step]) -> tuple[Step, ...]:
     first = min((step.started for step in traced if step.started is not None), default=0.0)
     return tuple(
         Step(
-            name=step.name,
-            cached=step.cached,
-            seconds=step.seconds,
-            clipped=step.clipped,
+            **{key: getattr(step, key) for key in ("name", "cached", "seconds", "clipped")},
             began=None if step.started is None else step.started - first,
             failed=bool(step.error),
         )
@@ -215,15 +212,19 @@ def parse(text: str) -> Report:
 
 
 def assert_format(path: Path) -> None:
-    """Refuse a file whose ending names no format, or that cannot be written, before an hour of work ends there.
+    """Refuse a file whose ending names no format, or that cannot be written.
 
     Raises:
-        UsageError: where the ending names none.
-        UnwritableError
+        UsageError, UnwritableError
     """
     if path.suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise UsageError(Problem(f"no report has the ending {path.suffix!r}: {str(path)!r}", hint=f"known are {known}"))
+    assert_writable(path)
+
+
+def assert_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before an hour of work ends there."""
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -93,9 +93,13 @@ def _checkout(manifest: Manifest, name: str) -> str:
 def _folder(path: str) -> Path:
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        raise UsageError(Problem(f"no folder {path!r}"))
+        raise UsageError(
+            Problem(f"no folder {path!r}", hint=f"make it first: git clone or mkdir -p {shlex.quote(path)}")
+        )
     if ":" in str(folder):
-        raise UsageError(Problem(f"the engine takes no folder with a colon: {path!r}"))
+        raise UsageError(
+            Problem(f"the engine takes no folder with a colon: {path!r}", hint="move it to a path without one")
+        )
     return folder
 
 

@@ -115,11 +115,13 @@ def _problem(model: type[Written], document: Document, fault: ErrorDetails) -> P
             hint = did_you_mean(str(path[-1]), known) or f"known are {', '.join(known)}"
             return Problem(f"unknown key {str(path[-1])!r}", document.where(*path), hint)
         case "missing":
-            return Problem(f"key {str(path[-1])!r} is missing", document.where(*path[:-1]))
+            return Problem(
+                f"key {str(path[-1])!r} is missing", document.where(*path[:-1]), "docs/manifest.md has every key"
+            )
         case "literal_error":
             return Problem(f"{found!r} is not {context['expected']}", where, did_you_mean(str(found), _words(context)))
         case "too_short":
-            return Problem("wants at least one entry", where)
+            return Problem("wants at least one entry", where, "write one, or remove the key")
         case _:
             wanted = _WANTED.get(kind, kind)
             return Problem(f"wants {wanted}, found {_kind(found)}", where, _spelling(model, fault))

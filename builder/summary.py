@@ -89,7 +89,7 @@ def _asked(tree: Path, file: str) -> dict[str, list[str]]:
 
 
 def _line(asked: list[str] | None) -> str:
-    return "nothing" if asked is None else " and ".join(f"`{line}`" for line in asked)
+    return "nothing" if asked is None else " and ".join(map(cell, asked))
 
 
 def _patches(bump: Bump, root: Path, before: Trees, after: Trees) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _patches(bump: Bump, root: Path, before: Trees, after: Trees) -> Iterator[st
         for path, verdict in now.items():
             if path not in was or was[path].kind != verdict.kind:
                 earlier = was[path].kind if path in was else "not there"
-                yield f"* {name}: `{path}`: {earlier} -> {verdict.kind}"
+                yield f"* {name}: {cell(path)}: {earlier} -> {verdict.kind}"
 
 
 def _verdicts(manifest: Manifest, root: Path, name: str, trees: Trees) -> list[tuple[Patch, Verdict]]:

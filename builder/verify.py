@@ -67,7 +67,12 @@ def made_from(engine: Engine, tag: str) -> str:
         raise UsageError(Problem(f"the engine has no image {tag!r}", hint="python -m builder image IMAGE builds one"))
     name = engine.labels(tag).get(f"{render.LABEL}.image")
     if name is None:
-        raise UsageError(Problem(f"{tag!r} is none of our images: it has no label {render.LABEL}.image"))
+        raise UsageError(
+            Problem(
+                f"{tag!r} is none of our images: it has no label {render.LABEL}.image",
+                hint="docker image ls vime lists ours",
+            )
+        )
     return name
 
 

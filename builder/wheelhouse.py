@@ -169,5 +169,7 @@ def _lowest(requirement: Requirement) -> str:
     candidates += [*(f"{version.major + 1}" for version in above), "0"]
     found = next(iter(requirement.specifier.filter(candidates, prereleases=True)), None)
     if found is None:
-        raise StandInError(Problem(f"no version is found that fits {str(requirement)!r}"))
+        raise StandInError(
+            Problem(f"no version is found that fits {str(requirement)!r}", hint="give it one in standins/index.yaml")
+        )
     return found

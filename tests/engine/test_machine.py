@@ -62,6 +62,16 @@ def test_a_base_that_can_be_had_and_a_machine_that_is_large_enough_have_no_probl
     assert gpus.outcome == ("passed" if Path("/dev/kfd").exists() else "could not run")
 
 
+def test_an_engine_behind_a_forwarded_socket_has_other_gpus_and_another_disk(
+    plain: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "another-machine")
+    found = examined(*plain)
+    for name in ("a container can have this machine's GPUs", DISK):
+        assert found[name].outcome == "could not run"
+    assert "the engine is on another machine" in found["a container can have this machine's GPUs"].detail
+
+
 def test_a_tag_that_has_moved_is_a_problem_with_the_bump_that_follows_it(plain: tuple[str, str]) -> None:
     check = examined(plain[0], f"sha256:{'1' * 64}")[REGISTRY.format(plain[0])]
     assert check.outcome == "failed"

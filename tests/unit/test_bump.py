@@ -23,7 +23,7 @@ from test_preflight import packages, world
 from world import settings
 
 from builder import facts, manifest
-from builder.errors import DriftError, DriftUnaskedError, PreflightError, UsageError
+from builder.errors import DriftError, DriftUnaskedError, PreflightError, UnwritableError, UsageError
 from builder.lock import Lock
 
 __all__ = ["packages", "world"]  # fixtures of another file
@@ -102,7 +102,10 @@ def test_the_summary_says_what_the_sources_ask_for_and_what_becomes_of_patches_a
 ) -> None:
     vllm, vime = world.repositories["vllm"], world.repositories["vime"]
     listed = (vllm.folder / "requirements/rocm.txt").read_text()
-    vllm.commit({"requirements/rocm.txt": listed.replace("peft\n", "peft>=0.1\n") + "pyzmq\n"}, tag="v0.29.1")
+    vllm.commit(
+        {"requirements/rocm.txt": listed.replace("peft\n", "peft>=0.1\n") + "pyzmq\nx_y; extra == '|<b>'\n"},
+        tag="v0.29.1",
+    )
     engine = "vime/backends/vllm_utils/vllm_engine.py"
     commit = vime.commit({engine: f'"""Longer now."""\n\n\n{(vime.folder / engine).read_text()}'})
     kept = project / "build" / MANIFEST.tag(MANIFEST.gpu_targets[:1]).partition(":")[2]
@@ -111,13 +114,22 @@ def test_the_summary_says_what_the_sources_ask_for_and_what_becomes_of_patches_a
     words = ("vllm=v0.29.1", f"vime={commit}", "--summary", "summary.md", "--keep-going")
     command(project, "bump", NAME, *words)
     summary = (project / "summary.md").read_text()
-    assert "* vllm: `peft` -> `peft>=0.1`" in summary
-    assert "* vllm: nothing -> `pyzmq`" in summary
-    assert "* vime: `images/patches/vime/engine-mask.patch`: applies -> applies with an offset" in summary
+    assert r"* vllm: peft -> peft\>=0.1" in summary
+    assert "* vllm: nothing -> pyzmq" in summary
+    assert "* vime: images/patches/vime/engine-mask.patch: applies -> applies with an offset" in summary
+    assert r"* vllm: nothing -> x\_y" in summary
+    assert r"\|\<b\>" in summary, "a requirement line is no Markdown"
     assert "* BUILD_VLLM, 60.0 min the last time" in summary
     assert "* FETCH_VIME, 0.5 min the last time" in summary
     assert "2 of " in summary
     assert " steps are known to take 60 min together." in summary
+
+
+def test_a_summary_that_cannot_be_written_is_told_before_anything_is_fetched(project: Path) -> None:
+    (project / "file").touch()
+    done = command(project, "bump", NAME, "vllm=v0.29.1", "--summary", "file/summary.md")
+    assert done.returncode == UnwritableError.exit_code
+    assert (done.stdout, done.stderr.splitlines()[0]) == ("", "error: cannot write file/summary.md: not a directory")
 
 
 def test_the_summary_of_one_pin_leaves_out_the_others(world: World, project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import os
 import socket
 import threading
 import time
@@ -48,6 +49,14 @@ def test_an_annotated_tag_is_the_commit_behind_it(origin: Repository) -> None:
     commit = origin.git("rev-parse", "v1^{commit}")
     assert commit != origin.git("rev-parse", "v1")
     assert (found.tag("v1"), found.named("main"), found.tag("v2")) == (commit, commit, None)
+
+
+def test_files_of_a_commit_go_when_nobody_has_asked_for_them_for_a_month(origin: Repository, tmp_path: Path) -> None:
+    first = origin.git("rev-parse", "HEAD")
+    old, new = fetched(tmp_path, first), fetched(tmp_path, second := origin.commit({"a.txt": "two\n"}))
+    os.utime(old, (0, 0))
+    assert (fetched(tmp_path, second), old.exists(), new.exists()) == (new, False, True)
+    assert (fetched(tmp_path, first, offline=True) / "a.txt").is_file(), "it is written again"
 
 
 def test_a_commit_is_fetched_by_its_tag_or_alone_and_once(origin: Repository, tmp_path: Path) -> None:
