@@ -240,7 +240,7 @@ class Engine:
         config = self.api.create_host_config(**{**cut_off, **(host or {})})
         name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
         try:
-            with answering("to run a container", f"start it again and run this again; {CLEAN} removes what it left"):
+            with answering("to run a container", f"start it again and run this again; what it left goes by: {CLEAN}"):
                 self.api.create_container(
                     image,
                     # The container ends by itself, also when nobody is left to end it.

@@ -139,7 +139,7 @@ def _proof(output: str, nonce: str, exit_code: int) -> Proof:
     if exit_code == STOPPED:
         message = "verification did not run to its end: its container got SIGTERM, as from an engine that stops"
         lines = "".join(f"\n    {line}" for line in tail.splitlines())
-        hint = "start it again and run this again; python -m builder clean removes what it left"
+        hint = "start it again and run this again; what it left goes by: python -m builder clean"
         raise EngineGoneError(Problem(message + lines, hint=hint))
     raise _did_not_run(f"exit code {exit_code} and no result", output)
 

@@ -129,7 +129,7 @@ def test_a_summary_that_cannot_be_written_is_told_before_anything_is_fetched(pro
     (project / "file").touch()
     done = command(project, "bump", NAME, "vllm=v0.29.1", "--summary", "file/summary.md")
     assert done.returncode == UnwritableError.exit_code
-    assert (done.stdout, done.stderr.splitlines()[0]) == ("", "error: cannot write file/summary.md: not a directory")
+    assert (done.stdout, done.stderr.splitlines()[0]) == ("", "error: cannot write file/summary.md: file exists")
 
 
 def test_the_summary_of_one_pin_leaves_out_the_others(world: World, project: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from manifests import ROOT
 
@@ -25,8 +27,9 @@ MADE_LATER = re.compile(r"v26\.5|rocm7\.15|IMAGE|BASE")  # what docs/new-image.m
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each command of ours, without comments; a line that ends in a backslash goes on."""
-    for found in COMMAND.finditer(text.replace("\\\n", " ")):
+    """The words of each command of ours, without comments; it may go on behind a backslash, or in its backticks."""
+    text = re.sub(r"(?<!`)`(?!`)[^`]*`", lambda span: re.sub(r"\s*\n\s*", " ", span[0]), text.replace("\\\n", " "))
+    for found in COMMAND.finditer(re.sub(r"<(\w+)>", r"\1", text)):
         yield shlex.split(found["words"].rstrip(" .,:'\"*]"), comments=True)
 
 
@@ -55,8 +58,50 @@ def test_what_a_document_names_is_there(path: Path) -> None:
     assert faults == []
 
 
+def refusal(words: list[str]) -> str | None:
+    """What a command says of arguments that it cannot take; it does nothing."""
+    try:
+        cli.main.commands[words[0]].make_context(words[0], words[1:])
+    except click.exceptions.Exit:  # --help, and what a shell asks for completion
+        return None
+    except click.ClickException as error:
+        return f"{shlex.join(words)}: {error.format_message()}"
+    return None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_has_people_type_is_taken_by_its_command(path: Path) -> None:
+    typed = [words for words in commands(path.read_text(encoding="utf-8")) if len(words) > 1]  # else it is only named
+    assert [told for words in typed if (told := refusal(words))] == []
+
+
+def test_what_a_document_has_make_do_are_commands_that_take_it() -> None:
+    """`make -n` says what it would run; of that, what is ours."""
+    lines = {
+        line
+        for path in DOCUMENTS
+        for line in re.findall(r"(?:^|`|&& )(make [^`\n#&|]+)", path.read_text(), re.MULTILINE)
+    }
+    found = [words for line in lines for words in commands(asked_of_make(line))]
+    assert {"rehearse", "image", "preflight", "bump", "facts", "doctor", "lock"} <= {words[0] for words in found}
+    assert [told for words in found if (told := refusal(words))] == []
+
+
+def asked_of_make(line: str) -> str:
+    words = shlex.split(line.rstrip(" .,:;"))
+    done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return re.sub(r"\d?>+ *\S+", "", done.stdout)
+
+
 def test_a_command_or_option_that_is_gone_is_found() -> None:
     assert list(commands("a `python -m builder chek x` b")) == [["chek", "x"]]
     assert fault(["chek", "x"]) == "no command chek"
     assert fault(["check", "--nothing", "rocm7.14"]) == "check has no --nothing"
     assert fault(["verify", "--strict", "vime:x"]) is None
+    assert list(commands("`python -m builder debug\n  x Y` <b> `python -m builder facts <base>`")) == [
+        ["debug", "x", "Y"],
+        ["facts", "base"],
+    ]
+    assert refusal(["diff", "a", "b", "--format", "tabel"]) is not None
+    assert refusal(["debug", "rocm7.14"]) is not None
