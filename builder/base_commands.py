@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from pydantic_core import PydanticCustomError
 
-from builder import facts as bases
-from builder import front, schema
-from builder import vocabulary as v
+from builder import front
 from builder.errors import EngineError, MachineError, Problem, UsageError
 from builder.project import ROOT, alone, known_images, load, shown
 from builder.told import plain
@@ -31,7 +28,9 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
 
     Example: python -m builder facts primus-v26.4
     """
+    from builder import facts as bases  # noqa: PLC0415
     from builder import reading, recording, registry  # noqa: PLC0415
+    from builder import vocabulary as v  # noqa: PLC0415
     from builder.report import write_atomically  # noqa: PLC0415
     from builder.trace import Event  # noqa: PLC0415
 
@@ -68,6 +67,12 @@ def _published(path: Path, base: str, image: str | None) -> Facts | None:
     Raises:
         UsageError: where neither is there, or the base or the image can have no such name.
     """
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415
+
+    from builder import facts as bases  # noqa: PLC0415
+    from builder import schema  # noqa: PLC0415
+    from builder import vocabulary as v  # noqa: PLC0415
+
     try:
         v.facts_name(base)
     except PydanticCustomError as error:
@@ -89,6 +94,10 @@ def _reference(image: str) -> tuple[str, str]:
     Raises:
         UsageError: where an image can have no such name.
     """
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415
+
+    from builder import vocabulary as v  # noqa: PLC0415
+
     name, _, digest = image.partition("@")
     try:
         return v.image(name), v.digest(digest or v.UNKNOWN)
@@ -104,7 +113,9 @@ def new(name: str, reference: str) -> None:
 
     Example: python -m builder new rocm7.15 --base rocm/primus:v26.5
     """
+    from builder import facts as bases  # noqa: PLC0415
     from builder import starting  # noqa: PLC0415
+    from builder import vocabulary as v  # noqa: PLC0415
     from builder.report import write_atomically  # noqa: PLC0415
 
     path = shown(ROOT / "images" / f"{name}.yaml")
@@ -130,6 +141,7 @@ def new(name: str, reference: str) -> None:
 def _asked(image: str) -> str:
     """The digest of an image in its registry; unknown, and said so, where nobody can ask."""
     from builder import registry  # noqa: PLC0415
+    from builder import vocabulary as v  # noqa: PLC0415
 
     try:
         return registry.digest(front.engine(), image)

@@ -19,8 +19,6 @@ from builder import (
     matrix_commands,
     pin_commands,
 )
-from builder import manifest as manifests
-from builder import render as rendering
 from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem, writing
 from builder.project import ROOT, alone, assert_fresh, known_images, load, shown
 from builder.report import write_atomically
@@ -45,6 +43,9 @@ def check(images: tuple[str, ...]) -> None:
 
     Example: python -m builder check rocm7.14
     """
+    from builder import manifest as manifests  # noqa: PLC0415
+    from builder import render as rendering  # noqa: PLC0415
+
     failures: list[BuilderError] = []
     for name in images or known_images():
         try:
@@ -69,6 +70,8 @@ def render(images: tuple[str, ...], only_check: bool) -> None:  # noqa: FBT001 -
 
     Example: python -m builder render rocm7.14
     """
+    from builder import render as rendering  # noqa: PLC0415
+
     for name in images or known_images():
         if only_check:
             manifest, facts = load(name)
@@ -79,6 +82,8 @@ def render(images: tuple[str, ...], only_check: bool) -> None:  # noqa: FBT001 -
 
 def _rendered(name: str) -> Path:
     """The Dockerfile of an image, written; a bump of its manifest does not come in between."""
+    from builder import render as rendering  # noqa: PLC0415
+
     load(name)  # what is no image needs no lock
     with alone(f"manifest:{name}"):
         manifest, facts = load(name)

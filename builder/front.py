@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder import facts
-from builder import manifest as manifests
 from builder.errors import BuilderError, Problem, UsageError, VerificationError
 from builder.project import ROOT, known_images
 from builder.told import LOG, plain
@@ -94,11 +92,15 @@ def images(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
 
 def bases(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """For the shell: bases with facts that begin so."""
+    from builder import facts  # noqa: PLC0415
+
     return sorted(path.stem for path in (ROOT / facts.FOLDER).glob(f"{glob.escape(begun)}*.yaml"))
 
 
 def targets(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """For the shell: GPU targets of the image that was named; of every image where none was."""
+    from builder import manifest as manifests  # noqa: PLC0415
+
     named = context.params.get("name")
     found: dict[str, None] = {}
     for image in [named] if named in known_images() else known_images():

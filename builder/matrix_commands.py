@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import front
-from builder import manifest as manifests
 from builder.errors import ImagesError, Problem, UsageError
 from builder.project import ROOT, known_images, load
 from builder.units import clock
@@ -112,6 +111,7 @@ def _entry(outcome: Outcome) -> dict[str, object]:
 
 
 def _orders() -> list[Order]:
+    from builder import manifest as manifests  # noqa: PLC0415
     from builder import matrix as listing  # noqa: PLC0415
 
     images = [load(name) for name in known_images()]

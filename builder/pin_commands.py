@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder import facts as bases
 from builder import front
 from builder.errors import DriftError, DriftUnaskedError, PreflightError, Problem, UsageError
 from builder.project import ROOT, alone, known_images, load, shown
@@ -170,6 +169,7 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
 
     from builder import base_pin  # noqa: PLC0415
     from builder import bump as bumping  # noqa: PLC0415
+    from builder import facts as bases  # noqa: PLC0415
 
     manifest, facts = load(image)
     pins = {name: pin for name, pin in wanted.items() if not some or name in {*manifest.sources, base_pin.KEY}}

@@ -9,10 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import facts as bases
-from builder import manifest as manifests
-from builder import schema
-from builder.consistency import in_tag
 from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError, writing
 
 if TYPE_CHECKING:
@@ -34,6 +30,11 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifes
     Args:
         overrides: other values for pins, by their keys, such as `vime.commit`; the file stays as it is.
     """
+    from builder import facts as bases  # noqa: PLC0415
+    from builder import manifest as manifests  # noqa: PLC0415
+    from builder import schema  # noqa: PLC0415
+    from builder.consistency import in_tag  # noqa: PLC0415
+
     known = known_images()
     if name not in known:
         hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder import dockerfile, schema
+from builder import dockerfile
 from builder.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def _scripts(text: str) -> list[Instruction]:
 def _step(text: str, name: str) -> Instruction:
     steps = {step.name: step for step in _scripts(text)}
     if name not in steps:
+        from builder import schema  # noqa: PLC0415 (dear, and most names are right)
+
         hint = schema.did_you_mean(name, steps) or f"known are {', '.join(steps)}"
         raise UsageError(Problem(f"no step {name!r} in this image", hint=hint))
     return steps[name]

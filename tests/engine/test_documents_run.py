@@ -28,7 +28,6 @@ ELSEWHERE = {
     r"rehearse": "minutes: test_front_door.py and test_terminal.py run it",
     r"debug": "opens a terminal: test_terminal.py runs it",
     r"push": "a registry of somebody: test_push.py has its own",
-    r"clean": "takes away what tests beside this one use: test_cleaning.py runs it",
     r"probe|verify .*--gpu": "a GPU host: test_probe_in_a_container.py has a simulated one",
     r"run": "a terminal, and a GPU host: test_terminal.py runs it; here with --print",
     r"lock": "wants an image as its manifest has it: test_locked_builds.py runs it",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import build, errors, facts, manifest
+from builder import build, build_commands, errors, facts, manifest
 from builder.build import Order
 from builder.engine import OWNER, Engine
 from builder.report import Report
@@ -163,6 +163,25 @@ def test_a_wrong_step_is_refused_with_the_near_one(project: Callable[..., subpro
     code, _, told = finished(project("--refresh", "INSTAL_VIME"))
     assert code == errors.UsageError.exit_code
     assert "did you mean 'INSTALL_VIME'?" in told
+
+
+def test_a_failed_build_leaves_a_report_that_is_open_at_its_step(
+    engine: Engine, clean: tuple[Order, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_commands, "ROOT", tmp_path)
+    arguments = {**clean[0].arguments, "VIME_COMMIT": "f" * 40}
+    with pytest.raises(errors.BuildFailedError):
+        build_commands._build(engine, replace(clean[0], arguments=arguments), quiet, None)
+    (path,) = tmp_path.glob("build/*/report.json")
+    found = json.loads(path.read_text())
+    assert (found["image_id"], found["tag"], found["counts"]["failed"]) == ("", None, 1)
+    assert [step["name"] for step in found["steps"] if step["failed"]] == ["FETCH_VIME"]
+    page = path.with_suffix(".html").read_text()
+    assert ">Build failed<" in page
+    opened = page[page.index('<details class="step failed" open>') :].partition("</details>")[0]
+    assert ">FETCH_VIME<" in opened
+    assert "f" * 40 in opened, "the step's log"
+    assert found["checks"][0]["hint"].replace("'", "&#39;").splitlines()[0] in page
 
 
 # Other pins, without a change of the manifest
