@@ -95,7 +95,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
     tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
     with alone(tag), _progress(tag, plain=plain, as_json=as_json) as watch:
         order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
-        report = _build(engine, replace(order, strict=strict, epoch=epoch), watch, refresh)
+        report = reported(engine, replace(order, strict=strict, epoch=epoch), watch, refresh)
     front.show(report, as_json=as_json, strict=strict)
 
 
@@ -172,7 +172,7 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
         building.have_base(engine, manifest, watch)
         reading.expect(engine, manifest, facts, watch)
-        report = _build(engine, order, watch, refresh)
+        report = reported(engine, order, watch, refresh)
     front.show(report, as_json=as_json, strict=strict)
 
 
@@ -244,7 +244,8 @@ def _progress(tag: str, *, plain: bool, as_json: bool) -> Plain | Live:
     return front.watching(building.earlier_seconds(ROOT, tag), plain=plain)
 
 
-def _build(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> Report:
+def reported(engine: Engine, order: Order, watch: Watch, refresh: str | None) -> Report:
+    """What a build came to; its report is written whatever that was."""
     from builder import build as building  # noqa: PLC0415
     from builder import page  # noqa: PLC0415
     from builder.trace import Event  # noqa: PLC0415

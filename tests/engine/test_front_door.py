@@ -171,7 +171,7 @@ def test_a_failed_build_leaves_a_report_that_is_open_at_its_step(
     monkeypatch.setattr(build_commands, "ROOT", tmp_path)
     arguments = {**clean[0].arguments, "VIME_COMMIT": "f" * 40}
     with pytest.raises(errors.BuildFailedError):
-        build_commands._build(engine, replace(clean[0], arguments=arguments), quiet, None)
+        build_commands.reported(engine, replace(clean[0], arguments=arguments), quiet, None)
     (path,) = tmp_path.glob("build/*/report.json")
     found = json.loads(path.read_text())
     assert (found["image_id"], found["tag"], found["counts"]["failed"]) == ("", None, 1)
