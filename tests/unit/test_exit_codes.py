@@ -64,8 +64,10 @@ def test_every_kind_of_error_says_what_to_do_next(kind: type[BuilderError]) -> N
 
 
 def test_a_refusal_without_a_hint_of_its_own_ends_with_that_of_its_kind(tmp_path: Path) -> None:
-    told = copied(tmp_path).refusal(errors.UsageError, "image", REAL.stem, "--set", "x")
-    assert told.endswith(f"    hint: {errors.UsageError.remedy}\n")
+    project = copied(tmp_path)
+    project.edit("templates/Dockerfile.j2", "{%", "{{ image.nothing }}{%")
+    told = project.refusal(errors.RenderError, "check", REAL.stem)
+    assert told.endswith(f"    hint: {errors.RenderError.remedy}\n")
 
 
 def test_no_code_is_one_of_a_signal_or_of_our_own_faults() -> None:
