@@ -9,6 +9,7 @@ unchanged one; BuildKit's own flags say which steps were cached. The same is don
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -119,13 +120,12 @@ def ran(text: str, arguments: Mapping[str, str], what: str) -> list[str]:
 
 
 def bases(engine: Engine, stand_in: StandIn) -> tuple[str, str]:
-    """The rehearsal's base with a later tag of vLLM, and another one: each with a step that does nothing more."""
+    """The rehearsal's base with a later tag of vLLM, and another one; new ones: an earlier run's steps are not theirs."""
     vllm = "/opt/standin/git/github.com/vllm-project/vllm"
     found = []
     for word in ("base", "other"):
-        text = (
-            f"FROM {stand_in.reference}\nRUN git -C {vllm} tag {LATER_TAG} next && echo {word} > /opt/standin/which\n"
-        )
+        mark = f"echo {word} {secrets.token_hex(8)} > /opt/standin/which"
+        text = f"FROM {stand_in.reference}\nRUN git -C {vllm} tag {LATER_TAG} next && {mark}\n"
         built = buildkit.build(engine, text, arguments={}, watch=lambda _: None, network="none")
         found.append(f"vime-images/benchmark:bumps-{word}")
         engine.tag(built.image_id, found[-1])

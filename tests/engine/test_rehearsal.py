@@ -93,7 +93,7 @@ def test_the_image_holds_its_proof_its_records_and_its_plans(engine: Engine, cle
         *("bin/checked.py", "bin/trial.py"),
         *(f"sources/{name}.json" for name in MANIFEST.sources),
         "patches/vime/engine-mask.patch",
-        *("plans/REQUIREMENTS_VIME.json", "plans/REQUIREMENTS_VLLM.json"),
+        *(f"{folder}/REQUIREMENTS_{name}.json" for folder in ("plans", "sets") for name in ("VIME", "VLLM")),
         *("requirements/vllm/common.txt", "requirements/vllm/rocm.txt"),
         *("checks.json", "constraints.txt", "gpu_targets", "manifest.json", "policy.json", "seal.json"),
         "verification.json",
