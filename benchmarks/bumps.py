@@ -106,21 +106,27 @@ def rendered(change: Change | None, copy: Path) -> str:
         return (changed / f"dockerfiles/Dockerfile.{IMAGE}").read_text("utf-8")
 
 
-def ran(text: str, arguments: Mapping[str, str], what: str) -> list[str]:
+def ran(engine: Engine, text: str, arguments: Mapping[str, str], what: str) -> list[str]:
     """The steps that run something and were not cached, by their names in the table."""
     try:
-        built = buildkit.build(Engine("benchmark"), text, arguments=arguments, watch=lambda _: None, network="none")
+        built = buildkit.build(engine, text, arguments=arguments, watch=lambda _: None, network="none")
     except BuilderError as error:
         raise SystemExit(f"{what}: {error}") from error
+    names = named(text)
+    return [names[step.name] for step in built.steps if step.name in names and not step.cached]
+
+
+def named(text: str) -> dict[str, str]:
+    """The steps that run something, in their order: by the builder's name, that of the table."""
     runs = [step.name for step in dockerfile.parse(text) if step.keyword == "RUN"]
     names = dict(zip(runs, [FIRST, *runs[1:-1], PROOF], strict=True))
     if set(names.values()) != set(READS):
         raise SystemExit(f"steps and their table differ: {sorted(set(names.values()) ^ set(READS))}")
-    return [names[step.name] for step in built.steps if step.name in names and not step.cached]
+    return names
 
 
 def bases(engine: Engine, stand_in: StandIn) -> tuple[str, str]:
-    """The rehearsal's base with a later tag of vLLM, and another one; new ones: an earlier run's steps are not theirs."""
+    """The rehearsal's base with a later tag of vLLM, and another one; new ones, on which no earlier run has built."""
     vllm = "/opt/standin/git/github.com/vllm-project/vllm"
     found = []
     for word in ("base", "other"):
@@ -178,16 +184,18 @@ def measure(changes: tuple[Change, ...], copy: Path, base: str) -> list[tuple[li
     """The steps that each change has run, with our Dockerfile and with the usual one."""
     shapes = {"ours": rendered(None, copy)}
     shapes["usual"] = usual(shapes["ours"])
+    engine = Engine("benchmark")
     for shape, text in shapes.items():
-        sys.stderr.write(f"{shape}: {len(ran(text, {'BASE_IMAGE': base}, shape))} steps ran before any change\n")
+        sys.stderr.write(f"{shape}: {len(ran(engine, text, {'BASE_IMAGE': base}, shape))} steps before any change\n")
 
     def both(change: Change) -> tuple[list[str], list[str]]:
+        one = Engine("benchmark")  # a connection is one thread's
         text = rendered(change, copy)
         arguments = {"BASE_IMAGE": base, **dict(change.arguments)}
-        ours = ran(text, arguments, change.what)
-        pair = ours, ran(usual(text), arguments, change.what) if change.part in AT_THE_TOP else ours
-        sys.stderr.write(f"{change.what}: {len(pair[0])} steps, in the usual shape {len(pair[1])}\n")
-        return pair
+        ours = ran(one, text, arguments, change.what)
+        theirs = ran(one, usual(text), arguments, change.what) if change.part in AT_THE_TOP else ours
+        sys.stderr.write(f"{change.what}: {len(ours)} steps, in the usual shape {len(theirs)}\n")
+        return ours, theirs
 
     with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
         return list(pool.map(both, changes))
