@@ -51,7 +51,7 @@ READS = {
     "INSTALL_VIME": "seal.py FETCH_VIME REQUIREMENTS_VIME",
     "FETCH_MEGATRON": "base megatron source.py FETCH_VIME",
     "INSTALL_MEGATRON": "seal.py FETCH_MEGATRON INSTALL_VIME",
-    "VERIFY": "env checks check.py trial.py imports.py device.py seal.py INSTALL_MEGATRON",
+    "VERIFY": "env checks check.py checked.py kinds.py trial.py imports.py device.py seal.py INSTALL_MEGATRON",
     PROOF: "check.py VERIFY",
 }
 # What may compile vLLM. Its step also fetches it (source.py), so that its tree is in no layer; links are of the base.

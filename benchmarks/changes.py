@@ -61,7 +61,10 @@ def one_of_each(commits: Mapping[str, str], later: Mapping[str, str], other_base
         Change(what="vime: commit", part="vime", edits=(commit("vime"),)),
         Change(what="Megatron: commit", part="megatron", edits=(commit("megatron"),)),
         *_OF_THE_MANIFEST,
-        *map(_program, ("seal", "source", "judge", "installer", "imports", "device", "trial", "check")),
+        *map(
+            _program,
+            ("seal", "source", "judge", "installer", "imports", "device", "trial", "checked", "kinds", "check"),
+        ),
     )
 
 
