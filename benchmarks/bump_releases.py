@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT), str(ROOT / "tests" / "unit")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit")]
 
-from vllm_releases import CONSUMERS, RECORD, fetch  # noqa: E402 (the path comes first)
 from world import repository, settings  # noqa: E402
 
+from benchmarks.vllm_releases import CONSUMERS, RECORD, fetch  # noqa: E402 (the path comes first)
 from builder import manifest  # noqa: E402
 
 IMAGE = "rocm7.14"

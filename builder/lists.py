@@ -38,9 +38,7 @@ def policy(manifest: Manifest) -> Entry:
     return {
         "schema": SCHEMA,
         "manifest": manifest.title,
-        "steps": {
-            source.step("REQUIREMENTS"): _requirements(source) for source in manifest.fetched if source.requirements
-        },
+        "steps": [source.step("REQUIREMENTS") for source in manifest.fetched if source.requirements],
         "sealed": {name: {"where": f"sealed.{name}"} for name in manifest.sealed},
         "forbidden": {
             name: {"reason": forbidden.reason, "where": f"forbidden.{name}"}
@@ -109,7 +107,13 @@ def patch_path(manifest: Manifest, source: Source, patch: Patch) -> str:
     return f"{HOME}/patches/{source.name}/{PurePosixPath(patch.path).name}"
 
 
-def _requirements(source: Source) -> Entry:
+def set_path(source: Source) -> str:
+    """Where what the judge goes by for one set alone stands in the image: another set's does not depend on it."""
+    return f"{HOME}/sets/{source.step('REQUIREMENTS')}.json"
+
+
+def requirement_set(source: Source) -> Entry:
+    """What the judge goes by for a source's requirements, beside the policy."""
     requirements = source.requirements
     assert requirements is not None  # noqa: S101 - the caller has asked
     return {

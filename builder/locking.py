@@ -39,7 +39,7 @@ def image_of(engine: Engine, manifest: Manifest, root: Path) -> Made:
 
 def of(image: Made) -> Lock:
     """Every version that an image's plans have installed; of what several have, the last one's."""
-    steps = (image.json("policy.json") or {}).get("steps", {})
+    steps = (image.json("policy.json") or {}).get("steps", ())
     entries = [entry for step in steps for entry in image.plans.get(step, {}).get("distributions", ())]
     versions = {str(entry["name"]): str(entry["version"]) for entry in entries}
     return Lock(lock.digest(image.json("manifest.json")), versions)

@@ -66,6 +66,8 @@ def _names(manifest: Manifest, facts: Facts) -> dict[str, object]:
         "editables": manifest.installed_by("editable"),
         "wheel_argument": entries.wheel_argument,
         "install_step": entries.install_step,
+        "set_path": lists.set_path,
+        "requirement_set": lambda source: json.dumps(lists.requirement_set(source)) + "\n",
         "requirement_folder": lists.requirement_folder,
         "patch_path": lambda source, patch: lists.patch_path(manifest, source, patch),
         "patch_text": lambda patch: _patch_text(manifest, patch),

@@ -156,10 +156,12 @@ def _built(manifest: Manifest, source: Source) -> dict[str, str]:
 def _write_policy(manifest: Manifest, facts: Facts, source: Source, root: Path) -> None:
     """What the judge reads, as the image has it; only the file's place is another."""
     assert source.requirements is not None  # noqa: S101 - the caller has asked
-    policy = json.loads(lists.text(lists.policy(manifest)))
+    rules = lists.requirement_set(source)
     if source.requirements.file:
-        policy["steps"][source.step("REQUIREMENTS")]["file"] = f"{source.name}/{source.requirements.file}"
-    (root / "policy.json").write_text(json.dumps(policy), encoding="utf-8")
+        rules["file"] = f"{source.name}/{source.requirements.file}"
+    (root / "sets").mkdir()
+    (root / "sets" / f"{source.step('REQUIREMENTS')}.json").write_text(json.dumps(rules), encoding="utf-8")
+    (root / "policy.json").write_text(json.dumps(lists.policy(manifest)), encoding="utf-8")
     sealed = {name for pattern in manifest.sealed for name in facts.matching(pattern)}
     seal = {canonicalize_name(name): {"version": facts.distributions[name]} for name in sealed}
     seal |= {canonicalize_name(name): {"version": wheel.version} for name, wheel in manifest.prebuilt.items()}

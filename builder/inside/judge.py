@@ -228,12 +228,12 @@ def asks(lines: list[Ask], plan: list[Item]) -> list[Ask]:
 
 
 class Judge:
-    """One step's policy, and the seal that it may not break."""
+    """The policy, a step's own rules, and the seal that it may not break."""
 
     def __init__(self, root: Path, step: str, scratch: Path) -> None:
         self.root, self.step, self.scratch = root, step, scratch
         self.policy = json.loads((root / "policy.json").read_text("utf-8"))
-        self.rules = self.policy["steps"][step]
+        self.rules = json.loads((root / "sets" / f"{step}.json").read_text("utf-8"))
         self.seal = json.loads((root / "seal.json").read_text("utf-8"))
         self.sealed = self.seal["distributions"]
         self.environment, self.unheard = pip_environment()
@@ -511,7 +511,7 @@ def install(root: Path, step: str) -> int:
             print(f"judge: {step}: {key} of the machine's configuration is not used here")
         overrides, rest = judge.lines()
         plan = judge.install(overrides, "--no-deps") + judge.install(rest)
-        refuse(judge.unmet() if step == [*judge.policy["steps"]][-1] else [])  # a later set may still bring it
+        refuse(judge.unmet() if step == judge.policy["steps"][-1] else [])  # a later set may still bring it
     (root / "plans").mkdir(exist_ok=True)
     text = json.dumps({"schema": 1, "step": step, "distributions": plan})
     (root / "plans" / f"{step}.json").write_text(text, encoding="utf-8")

@@ -143,17 +143,18 @@ def test_nothing_of_the_real_requirement_lists_is_refused_by_mistake(engine: Eng
     base = standin.make(engine, MANIFEST, FACTS, standin.Ingredients(cache=ROOT / ".cache", index="real"), quiet)
     traps = tmp_path / "traps"
     shutil.copytree(INSIDE, traps / "bin", ignore=shutil.ignore_patterns("__pycache__"))
-    policy = dict(lists.policy(MANIFEST))
-    steps = {}
+    steps: list[str] = []
     for source in MANIFEST.sources.values():
         if source.requirements and source.requirements.file:
             listed = standin.STANDINS / "sources" / Path(source.checkout).name / source.requirements.file
             shutil.copytree(listed.parent, traps / "requirements" / source.name)
-            rules = policy["steps"][source.step("REQUIREMENTS")]  # type: ignore[index]
-            steps[source.step("REQUIREMENTS")] = rules | {"file": f"requirements/{source.name}/{listed.name}"}
-    (traps / "policy.json").write_text(json.dumps(policy | {"steps": steps}), encoding="utf-8")
+            rules = lists.requirement_set(source) | {"file": f"requirements/{source.name}/{listed.name}"}
+            steps.append(source.step("REQUIREMENTS"))
+            (traps / "sets").mkdir(exist_ok=True)
+            (traps / "sets" / f"{steps[-1]}.json").write_text(json.dumps(rules), encoding="utf-8")
+    (traps / "policy.json").write_text(json.dumps(lists.policy(MANIFEST) | {"steps": steps}), encoding="utf-8")
     python = FACTS.python.executable
-    dockerfile = CLEAN.format(base=base.reference, home=HOME, sealing=BENCH.sealing([]), python=python, steps=[*steps])
+    dockerfile = CLEAN.format(base=base.reference, home=HOME, sealing=BENCH.sealing([]), python=python, steps=steps)
     image = built(engine, dockerfile, tmp_path, network="host")
     found = read(engine, image, f"{HOME}/found.json")
     engine.remove_image(image)

@@ -120,6 +120,7 @@ class Bench:
             "files": {
                 file: self.fill(trap.lines) + "\n",
                 f"{self.home}/policy.json": json.dumps(self.policy(trap)),
+                f"{self.home}/sets/{STEP}.json": json.dumps(self.rules()),
                 f"{self.home}/pip.conf": configuration,
                 f"{self.home}/other.txt": "torch==2.13.0\n",
             },
@@ -137,12 +138,15 @@ class Bench:
         }
 
     def policy(self, trap: Trap) -> dict[str, Any]:
-        """The image's policy; nothing is added to the trap's own lines."""
+        """The image's policy, for one set."""
         policy = copy.deepcopy(lists.policy(MANIFEST)) | dict(trap.policy)
         policy |= {} if self.with_uv else {"installer": {}}
-        step = policy["steps"][STEP]  # type: ignore[index]
-        step |= {"add": [], "file": step["file"].replace(HOME, self.home)}
-        return policy | {"steps": {STEP: step}}
+        return policy | {"steps": [STEP]}
+
+    def rules(self) -> dict[str, Any]:
+        """Those of the set; nothing is added to the trap's own lines."""
+        rules = lists.requirement_set(MANIFEST.sources["vllm"])
+        return rules | {"add": [], "file": str(rules["file"]).replace(HOME, self.home)}
 
 
 def write_index(folder: Path, wheels: Iterable[wheelhouse.Wheel], address: str, python_name: str) -> None:

@@ -54,15 +54,7 @@ INDEX = (
 POLICY: dict[str, Any] = {
     "schema": 1,
     "manifest": "images/x.yaml",
-    "steps": {
-        "VLLM": {
-            "file": "requirements/vllm/rocm.txt",
-            "without": [],
-            "add": [],
-            "project": "vllm",
-            "where": "sources.vllm.requirements (line 71)",
-        }
-    },
+    "steps": ["VLLM"],
     "forbidden": {
         "nvidia-*": {"reason": "a CUDA build", "where": "forbidden.nvidia-* (line 40)"},
         "amdsmi": {"reason": "a second libamd_smi", "where": "forbidden.amdsmi (line 41)"},
@@ -78,6 +70,13 @@ POLICY: dict[str, Any] = {
     "ignored_pip_options": [],
     "installer": {},
     "sealed": {"torch": {"where": "sealed.torch (line 20)"}, "apex": {"where": "sealed.apex (line 21)"}},
+}
+RULES = {
+    "file": "requirements/vllm/rocm.txt",
+    "without": [],
+    "add": [],
+    "project": "vllm",
+    "where": "sources.vllm.requirements (line 71)",
 }
 
 
@@ -97,8 +96,8 @@ class Step:
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         """Judge a requirement file with that text."""
-        rules = {**POLICY["steps"]["VLLM"], "without": list(without), "add": list(add)}
-        self.image.write("policy.json", {**POLICY, "steps": {"VLLM": rules}, **(policy or {})})
+        self.image.write("sets/VLLM.json", {**RULES, "without": list(without), "add": list(add)})
+        self.image.write("policy.json", {**POLICY, **(policy or {})})
         self.image.write("requirements/vllm/rocm.txt", text)
         done = self.image.run("judge", "install", "VLLM", **environment)
         assert "Traceback" not in done.stderr

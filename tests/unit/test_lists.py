@@ -26,18 +26,24 @@ INSIDE = ROOT / "builder/inside"
 SPELLING = ROOT / "tests/manifests/good/spelling.yaml"
 # What the judge reads of each part of its policy.
 READ_BY_THE_JUDGE = {
-    "steps": {"file", "without", "add", "project", "where"},
     "sealed": {"where"},
     "forbidden": {"reason", "where"},
     "constraints": {"version", "where"},
     "overrides": {"version", "where", "waived"},
     "provided": {"source", "where"},
 }
+READ_OF_A_SET = {"file", "without", "add", "project", "where"}
 every_manifest = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 
 
 def policy_of(path: Path) -> dict[str, Any]:
     return lists.policy(manifest.load(path))
+
+
+def sets_of(path: Path) -> dict[str, Any]:
+    """What the judge goes by for one set alone, by the set's step."""
+    fetched = manifest.load(path).fetched
+    return {source.step("REQUIREMENTS"): lists.requirement_set(source) for source in fetched if source.requirements}
 
 
 def checks_of(written: Manifest) -> list[dict[str, Any]]:
@@ -89,8 +95,9 @@ def test_the_policy_has_what_the_judge_reads_and_nothing_else(path: Path) -> Non
         assert all(set(entry) == wanted for entry in policy[part].values()), part
 
 
-def test_what_the_judge_reads_of_a_step_is_what_this_test_says() -> None:
-    assert keys_read("judge.py", "rules") == READ_BY_THE_JUDGE["steps"]
+def test_what_the_judge_reads_of_a_set_is_what_its_file_has() -> None:
+    assert keys_read("judge.py", "rules") == READ_OF_A_SET
+    assert all(set(entry) == READ_OF_A_SET for entry in sets_of(REAL).values())
 
 
 @every_manifest
@@ -98,8 +105,8 @@ def test_every_place_that_the_judge_can_name_is_a_key_of_the_manifest(path: Path
     written = manifest.load(path)
     policy = policy_of(path)
     assert policy["manifest"] == f"images/{path.stem}.yaml"
-    for part in READ_BY_THE_JUDGE:
-        for entry in policy[part].values():
+    for entries in (sets_of(path), *(policy[part] for part in READ_BY_THE_JUDGE)):
+        for entry in entries.values():
             key = tuple(entry["where"].split("."))
             assert written.where(*key).line > 1
             assert written.where(*key) != written.where(*key[:-1]), f"{entry['where']} is not written"
@@ -115,12 +122,12 @@ def test_no_line_number_is_in_the_image(path: Path) -> None:
 @every_manifest
 def test_every_requirement_set_has_its_step_and_no_other(path: Path) -> None:
     written = manifest.load(path)
-    wanted = {source.step("REQUIREMENTS") for source in written.sources.values() if source.requirements}
-    assert set(policy_of(path)["steps"]) == wanted
+    wanted = [source.step("REQUIREMENTS") for source in written.sources.values() if source.requirements]
+    assert policy_of(path)["steps"] == wanted == list(sets_of(path))
 
 
 def test_a_requirement_set_is_read_where_its_source_leaves_it() -> None:
-    steps = policy_of(REAL)["steps"]
+    steps = sets_of(REAL)
     # The tree of a wheel does not stay, that of an editable source does.
     assert steps["REQUIREMENTS_VLLM"]["file"] == "/opt/vime-image/requirements/vllm/rocm.txt"
     assert steps["REQUIREMENTS_VLLM"]["without"] == ["tilelang"]

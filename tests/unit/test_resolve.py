@@ -378,8 +378,8 @@ def image(tmp_path: Path, packages: Path, tmp_path_factory: pytest.TempPathFacto
     seal = {canonicalize_name(name): {"version": FACTS.distributions[name]} for name in sealed}
     made.write("seal.json", {"schema": 1, "distributions": seal, "pip_check": [], "modules": {}})
     policy = json.loads(lists.text(lists.policy(MANIFEST))) | {"installer": {}}  # no uv is in that index
-    policy["steps"]["REQUIREMENTS_VLLM"]["file"] = LIST
     made.write("policy.json", policy)
+    made.write("sets/REQUIREMENTS_VLLM.json", lists.requirement_set(MANIFEST.sources["vllm"]) | {"file": LIST})
     made.write("pip.conf", f"[global]\nindex-url = {packages.as_uri()}/simple\n")
     return made
 
