@@ -19,10 +19,12 @@ class Mutant:
 
     Attributes:
         name: what is changed, and how; the same as long as that text stands there.
+        function: in which function; `module` outside of all.
         text: the whole file with it.
     """
 
     name: str
+    function: str
     line: int
     text: str
 
@@ -42,7 +44,8 @@ def mutants(text: str) -> list[Mutant]:
         name = f"{where}: {how} `{' '.join(old.split())[:WORDS]}`"
         seen[name] += 1
         numbered = f"{name} ({seen[name]})" if seen[name] > 1 else name
-        found.append(Mutant(numbered, node.lineno, (whole[:start] + new(old).encode() + whole[end:]).decode()))
+        changed = (whole[:start] + new(old).encode() + whole[end:]).decode()
+        found.append(Mutant(numbered, where, node.lineno, changed))
     return found
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,15 +13,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
 from explained import EXPLAINED
 from mutants import Mutant, mutants
+from trying import Trials
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guards.md"
 HEADING = "\n## A rule removed or inverted"
 UNEXPLAINED = "nobody has looked into it"
-LONGER = 5  # times what its tests take as it is: one that hangs is noticed too
 # What has to hold: a program, and the tests that belong to it.
 GUARDED = {
     "builder/rules.py": ("tests/unit/test_dockerfile.py", "tests/unit/test_render.py"),
@@ -72,51 +69,24 @@ def copied(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    (ROOT / ".cache").mkdir(exist_ok=True)
     (folder / ".cache").symlink_to(ROOT / ".cache")
     return folder
 
 
-def noticed(root: Path, tests: Sequence[str], limit_s: float = 3600) -> bool:
-    """Whether a test fails; in a process of its own that has pytest loaded already."""
-    child = os.fork()
-    if not child:
-        os.setsid()
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-        os.chdir(root)
-        sys.path[:] = [str(root), *(path for path in sys.path if not path.startswith(str(ROOT / "tests")))]
-        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not engine", *tests])))
-    ends = time.monotonic() + limit_s
-    while time.monotonic() < ends:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status) != 0
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
-
-
-def survivors(root: Path, program: str, chosen: Sequence[Mutant], until: float) -> tuple[int, list[Mutant]]:
+def survivors(trials: Trials, text: str, chosen: Sequence[Mutant], until: float) -> tuple[int, list[Mutant]]:
     """How many were tried, and those that no test noticed."""
-    path, tests = root / program, GUARDED[program]
-    kept = path.read_text(encoding="utf-8")
-    started = time.monotonic()
-    if noticed(root, tests):
-        sys.exit(f"{program}: its tests fail as it is")
-    limit_s = LONGER * (time.monotonic() - started)
+    trials.learn(text)
     tried, found = 0, list[Mutant]()
     for mutant in chosen:
         if time.monotonic() > until:
             break
         ast.parse(mutant.text)  # what is no program would be noticed by everybody
-        path.write_text(mutant.text, encoding="utf-8")
         tried += 1
-        if not noticed(root, tests, limit_s):
+        if not trials.notices(mutant):
             found.append(mutant)
-            say(f"survived: {program}:{mutant.line}: {mutant.name}")
-    path.write_text(kept, encoding="utf-8")
+            say(f"survived: {trials.program}:{mutant.line}: {mutant.name}")
+    trials.write(text)
     return tried, found
 
 
@@ -142,15 +112,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="for each program; then the rest is left untried")
     parser.add_argument("--write", action="store_true", help="the section of docs/guards.md")
     given = parser.parse_args()
-    sys.dont_write_bytecode = True  # a program that changes twice in a second
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     rows, lists = dict[str, str](), dict[str, list[str]]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        root = copied(Path(folder))
+        root = copied(Path(folder) / "project")
         for program in given.programs or GUARDED:
-            every = mutants((root / program).read_text(encoding="utf-8"))
+            text = (root / program).read_text(encoding="utf-8")
+            every = mutants(text)
             chosen = random.Random(0).sample(every, len(every))  # noqa: S311 (the same order each time)
-            tried, found = survivors(root, program, chosen, time.monotonic() + given.minutes * 60)
+            scratch = Path(folder) / f"scratch-{len(rows)}"
+            scratch.mkdir()
+            trials = Trials(root, program, GUARDED[program], scratch)
+            tried, found = survivors(trials, text, chosen, time.monotonic() + given.minutes * 60)
             why = {
                 mutant: EXPLAINED.get((program, mutant.name)) for mutant in sorted(found, key=lambda each: each.line)
             }
