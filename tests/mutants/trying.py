@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -92,6 +94,9 @@ class Trials:
         self.write(text.replace(FIRST, FIRST + RECORDER.format(place=str(place)), 1))
         if self.fails(Run(self.told)):
             sys.exit(f"{self.program}: its tests fail as it is: {self.failed}")
+        for name in self.loaded.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(Exception):  # one that only another module can import
+                importlib.import_module(name)
         for line in self.told.read_text(encoding="utf-8").splitlines():
             test, _, seconds = line.split("\t")
             self.seconds[test] = self.seconds.get(test, 0) + float(seconds)
@@ -117,6 +122,11 @@ class Trials:
     @property
     def told(self) -> Path:
         return self.scratch / "told"
+
+    @property
+    def loaded(self) -> Path:
+        """The modules of others that the tests load: this process loads them once for all."""
+        return self.scratch / "loaded"
 
     @property
     def failed(self) -> str:
@@ -150,4 +160,9 @@ class Trials:
         theirs = str(Path(__file__).parents[1])
         sys.path[:] = [str(self.root), *(path for path in sys.path if not path.startswith(theirs))]
         options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not engine", f"--timeout={longest:.0f}"]
-        return int(pytest.main([*options, *self.tests], plugins=[run]))
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # its plugins are loaded already
+        code = int(pytest.main([*options, *self.tests], plugins=[run]))
+        files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+        names = [name for name, file in files.items() if file and not file.startswith(str(self.root))]
+        self.loaded.write_text("\n".join(names), encoding="utf-8")
+        return code

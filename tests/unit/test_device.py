@@ -80,7 +80,7 @@ def test_several_compressed_bundles_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "method"), [(9, 0), (2, 7), (28257, 25710)])
 def test_four_letters_are_no_compressed_bundle(tmp_path: Path, version: int, method: int) -> None:
-    letters = b"CCOB" + struct.pack("<HH", version, method) + bytes(40)
+    letters = b"CCOB" + struct.pack("<HH", version, method) + b"\1" * 40
     assert fatbin(tmp_path, letters + bundle("gfx942")) == {"gfx942"}
 
 

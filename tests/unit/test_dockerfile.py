@@ -108,6 +108,25 @@ def test_a_text_without_a_stage_is_found() -> None:
     assert problem.message == "0 stages instead of one (one_stage)"
 
 
+MOUNT, SHELL = "RUN --mount=type=tmpfs,target=/tmp true\n", 'SHELL ["/bin/bash", "-euo", "pipefail", "-c"]\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "broken"),
+    [
+        (MOUNT, f"RUN true\n{MOUNT}", {"builder_stops_first"}),
+        (MOUNT, f"COPY <<'EARLY' /early\nx\nEARLY\n{MOUNT}", {"builder_stops_first"}),
+        (MOUNT, "RUN --mount=type=tmpfs,target=/tmp <<'EARLY'\ntrue\nEARLY\n", {"builder_stops_first", "one_strict_shell"}),
+        (SHELL, "", {"one_strict_shell"}),
+        (SHELL, f"{SHELL}{SHELL}", {"one_strict_shell"}),
+        (SHELL, f"RUN <<'EARLY'\ntrue\nEARLY\n{SHELL}", {"one_strict_shell"}),
+        (SHELL, f"{SHELL}ADD <<'EARLY' /early\nx\nEARLY\n", {"no_build_context"}),
+    ],
+)
+def test_what_stands_too_early_or_twice_is_found(old: str, new: str, broken: set[str]) -> None:
+    assert broken_rules(GOOD.replace(old, new)) == broken
+
+
 def test_a_build_argument_that_nothing_uses_is_found() -> None:
     assert broken_rules(f"{GOOD}ARG LAST=1\n") == {"argument_stands_before_its_first_use"}
 

@@ -46,6 +46,7 @@ PROVIDER = {
     "pkg/public.py": "__all__ = ['A']\n__all__ += ['E']\nA = B = _C = 1\nclass E: pass\n",
     "pkg/computed.py": "import json\n__all__ = [*json.__all__, '_C']\nA = _C = 1\n",
     "pkg/plain.py": "A = _C = 1\n",
+    "pkg/of_folder.py": "from pkg.sub import *\n",
     "pkg/of_public.py": "from pkg.public import *\n",
     "pkg/of_computed.py": "from pkg.computed import *\n",
     "pkg/of_plain.py": "from pkg.plain import *\n",
@@ -133,6 +134,11 @@ FOUND = [
     "try:\n    from pkg.gone import X\nexcept ImportError:\n    class X:\n        def f(self): raise RuntimeError",
     "from importlib import import_module\nname = 'x'\nimport_module(name)\nimport_module('pkg.core')\nimport_module('.core', 'pkg')",
     "from .pkg import Missing\nfrom . import pkg\npkg.Missing",
+    "try:\n    from pkg import gone\nexcept BaseException:\n    gone = None",
+    "from pkg import core\n{core.anything for core in ()}",
+    "from pkg import __dict__, __doc__, __file__, __loader__, __name__, __package__, __path__, __spec__",
+    "from pkg.core import Engine\nodd = '\\d'",
+    "def import_module(): ...\nimport_module()",
 ]
 
 MISSING = {
@@ -180,6 +186,9 @@ MISSING = {
     "from pkg.typed import declared": "pkg.typed.declared",
     "from pkg.typed import item": "pkg.typed.item",
     "from pkg.core import *\nfrom pkg.gone import *": "pkg.gone",
+    "from pkg import core\ndef f():\n    core = 1\ncore.Missing": "pkg.core.Missing",
+    "try:\n    pass\nexcept ValueError:\n    from pkg import Missing": "pkg.Missing",
+    "from pkg.of_folder import Missing": "pkg.of_folder.Missing",
 }
 
 UNKNOWN = {
@@ -188,6 +197,7 @@ UNKNOWN = {
     "from pkg.native.inner import kernel": "pkg.native.inner.kernel",
     "from pkg.filled import X": "pkg.filled.X",
     "from pkg.hooked.virtual import X": "pkg.hooked.virtual.X",
+    "from pkg.hooked.virtual.more import X": "pkg.hooked.virtual.more.X",
     "from pkg.torn import X": "pkg.torn.X",
     "from pkg.foreign import dumps": "pkg.foreign.dumps",
 }
@@ -353,3 +363,9 @@ def test_a_namespace_package_spans_several_roots(tmp_path: Path) -> None:
     tree(tmp_path / "two", {"pkg/right.py": "R = 1\n"})
     found = imports.window([tmp_path / "consumer" / "app"], ["pkg"], [tmp_path / "one", tmp_path / "two"], {})
     assert found.missing == []
+
+
+def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    files = [f"{(7 * i) % 40:02}/x.py" for i in range(40)]
+    tree(tmp_path, dict.fromkeys(files, ""))
+    assert [str(path.relative_to(tmp_path)) for path in imports.python_files(tmp_path)] == sorted(files)
