@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import os
@@ -18,14 +19,13 @@ from mutants import Mutant
 
 LONGER = 5  # times what its tests take as it is: one that hangs is noticed too
 SHORTEST_LIMIT_S = 10
-FIRST = "from __future__ import annotations\n"
 EVERY = ""  # the test of whatever runs outside of tests, or for more than one of them
 # Put into the program as it is, once: each function that is called writes down for which test.
 RECORDER = """
 def _record(seen={{}}):
     import os, sys, threading
-    def called(frame, event, _):
-        if event != "call" or frame.f_code.co_filename != __file__:
+    def called(frame, event, _, own=__file__):
+        if event != "call" or frame.f_code.co_filename != own:
             return
         line = os.environ.get("PYTEST_CURRENT_TEST", "") + "\\t" + frame.f_code.co_name + "\\n"
         if line not in seen:
@@ -37,6 +37,17 @@ def _record(seen={{}}):
     sys.setprofile(called)
 _record()
 """
+
+
+def recording(text: str, place: Path) -> str:
+    """The program with the recorder before its first import."""
+    first = next(
+        node.lineno
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__")
+    )
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[: first - 1], RECORDER.format(place=str(place)), *lines[first - 1 :]])
 
 
 @dataclass
@@ -91,7 +102,7 @@ class Trials:
         """See what each test runs; all of them have to pass."""
         place = self.scratch / "called"
         place.touch()
-        self.write(text.replace(FIRST, FIRST + RECORDER.format(place=str(place)), 1))
+        self.write(recording(text, place))
         if self.fails(Run(self.told)):
             sys.exit(f"{self.program}: its tests fail as it is: {self.failed}")
         for name in self.loaded.read_text(encoding="utf-8").splitlines():

@@ -22,6 +22,7 @@ from builder import errors, manifest, report
 
 NAME = REAL.stem
 BASE = manifest.load(REAL).base.reference
+PYTHONS = sorted({"3.10", "3.11", "3.12", "3.13"} - {f"3.{sys.version_info.minor}"})
 KILLS = int(os.environ.get("KILLS", "4"))  # `make kills` has 20
 MOUNT, READ_ONLY, REMOUNT = ctypes.CDLL(None, use_errno=True), 1, 32
 
@@ -212,3 +213,33 @@ def test_neither_umask_nor_line_ends_nor_the_order_of_files_changes_what_is_writ
     assert done.returncode == 0, done.stderr
     assert {path.name: path.read_bytes() for path in (turned / "dockerfiles").iterdir()} == wanted
     assert {path.stat().st_mode & 0o777 for path in (turned / "dockerfiles").iterdir()} == {0o644}
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_every_python_writes_the_same_bytes(project: Project, tmp_path: Path, version: str) -> None:
+    """One of this machine, of its pyenv, or one that uv can get; with the packages that are locked."""
+    pyenv = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
+    environment = os.environ | {
+        "PATH": os.pathsep.join([os.environ["PATH"], *map(str, pyenv)]),
+        "PYTHONPATH": str(project.root),
+        "PYTHONHASHSEED": "7",
+    }
+    uv, python = [sys.executable, "-m", "uv", "--quiet"], tmp_path / "python" / "bin" / "python"
+    command = [*uv, "venv", "--no-project", "--python", version, tmp_path / "python"]
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no Python {version}: {made.stderr.strip()}")
+    locked = ["--require-hashes", "--requirement", ROOT / "requirements" / "runtime.txt"]
+    subprocess.run([*uv, "pip", "install", "--python", python, *locked], env=environment, check=True)
+    shutil.rmtree(project.root / "dockerfiles")
+    done = subprocess.run(
+        [python, "-m", "builder", "render"],
+        cwd=project.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = {path.name: path.read_bytes() for path in (ROOT / "dockerfiles").iterdir()}
+    assert {path.name: path.read_bytes() for path in (project.root / "dockerfiles").iterdir()} == wanted
