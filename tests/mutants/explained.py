@@ -21,7 +21,10 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("builder/inside/imports.py", "has: leave out `HERE not in found`"): (
         "one more look at a name that was found, and what was found counts first"
     ),
-    ("builder/inside/imports.py", "names: leave out `said`"): "for mypy: `running` passes no declaration without a value",
+    (
+        "builder/inside/imports.py",
+        "names: leave out `said`",
+    ): "for mypy: `running` passes no declaration without a value",
     ("builder/inside/imports.py", "visit_Attribute: leave out `None`"): "a name that is False is none as well",
     ("builder/rules.py", 'builder_stops_first: leave out `instruction.keyword == "RUN"`'): (
         "of all instructions RUN alone takes --mount"

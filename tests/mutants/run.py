@@ -44,7 +44,7 @@ HEAD = """
 
 Written by `make mutants` on {date}. In a copy of the project each condition of a guard is inverted, each operand of one
 left out, each line that refuses, records or returns removed, each entry of a table of rules removed, one at a time;
-then the unit tests of that program run. One that all of them pass has survived. The tests in containers, the traps and
+then the unit tests of that program run in which the changed function runs. One that all of them pass has survived. The tests in containers, the traps and
 `docs/faults.md` were not asked: they would notice more. A program without a row was not tried yet. mutmut and
 cosmic-ray were not run: the one puts a dispatcher of its own into a program, and ours are embedded in Dockerfiles as
 they stand and run by other interpreters; the other starts pytest anew for each change, which takes longer than most of

@@ -116,7 +116,11 @@ MOUNT, SHELL = "RUN --mount=type=tmpfs,target=/tmp true\n", 'SHELL ["/bin/bash",
     [
         (MOUNT, f"RUN true\n{MOUNT}", {"builder_stops_first"}),
         (MOUNT, f"COPY <<'EARLY' /early\nx\nEARLY\n{MOUNT}", {"builder_stops_first"}),
-        (MOUNT, "RUN --mount=type=tmpfs,target=/tmp <<'EARLY'\ntrue\nEARLY\n", {"builder_stops_first", "one_strict_shell"}),
+        (
+            MOUNT,
+            "RUN --mount=type=tmpfs,target=/tmp <<'EARLY'\ntrue\nEARLY\n",
+            {"builder_stops_first", "one_strict_shell"},
+        ),
         (SHELL, "", {"one_strict_shell"}),
         (SHELL, f"{SHELL}{SHELL}", {"one_strict_shell"}),
         (SHELL, f"RUN <<'EARLY'\ntrue\nEARLY\n{SHELL}", {"one_strict_shell"}),

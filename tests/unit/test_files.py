@@ -225,12 +225,12 @@ def test_every_python_writes_the_same_bytes(project: Project, tmp_path: Path, ve
         "PYTHONHASHSEED": "7",
     }
     uv, python = [sys.executable, "-m", "uv", "--quiet"], tmp_path / "python" / "bin" / "python"
-    command = [*uv, "venv", "--no-project", "--python", version, tmp_path / "python"]
+    command = [*uv, "venv", "--no-project", "--python", version, str(tmp_path / "python")]
     made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"no Python {version}: {made.stderr.strip()}")
-    locked = ["--require-hashes", "--requirement", ROOT / "requirements" / "runtime.txt"]
-    subprocess.run([*uv, "pip", "install", "--python", python, *locked], env=environment, check=True)
+    locked = ["--require-hashes", "--requirement", str(ROOT / "requirements" / "runtime.txt")]
+    subprocess.run([*uv, "pip", "install", "--python", str(python), *locked], env=environment, check=True)
     shutil.rmtree(project.root / "dockerfiles")
     done = subprocess.run(
         [python, "-m", "builder", "render"],
