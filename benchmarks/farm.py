@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +77,7 @@ class Month:
     """What became of the jobs: minutes from each bump to its image, and the minutes of engines by way and kind."""
 
     waits: list[float] = field(default_factory=list)
-    spent: Counter[tuple[str, str]] = field(default_factory=Counter)
+    spent: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     end: float = 0.0
 
     def hours(self, way: str, kind: str | None = None) -> float:
@@ -248,7 +248,7 @@ def notes(minutes: float) -> list[str]:
         f"assumed: how these fall to steps ({shares}); families differ by up to a quarter either way",
         f"assumed: {A_FAMILY} images share base, vLLM and target; {BASES} bases; bumps a month, at any hour: {bumps}",
         (
-            f"assumed: a registry has an image's steps once that is built, at {PULL:.0%} of their time, for every image; "
+            f"assumed: a registry has an image's steps once that is built, at {PULL:.0%} of their time, for any image; "
             "`--cache-from` takes only those of the same image"
         ),
         "assumed: an engine's cache keeps everything; two builds of one step on one engine run it once",
@@ -259,8 +259,8 @@ def notes(minutes: float) -> list[str]:
         ),
         "longest first had several images of one compile begin on one engine, and all but one wait for it",
         (
-            "where no images share a compile, longest first may end sooner, by at most the longest build; the mean wait is "
-            "shorter with the shortest first"
+            "where no images share a compile, longest first may end sooner, by one build at most; the mean wait "
+            "is shorter with the shortest first"
         ),
         "with 100 engines and a registry, a wait is hardly more than one build: more engines do not help",
     ]
