@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -78,18 +77,7 @@ def source(world: World, check: dict[str, Any]) -> str:
         strange -= made
     if strange:
         raise Failed(f"files that are in no commit: {', '.join(sorted(strange)[:5])}")
-    _refuse_beyond(git, record["checkout"])
     return title
-
-
-def _refuse_beyond(git: Callable[..., bytes], checkout: str) -> None:
-    """Fail where a repository has objects that its commit does not need; a tag's own says what was fetched."""
-    needed = set(git("rev-list", "--objects", "--no-object-names", "HEAD").decode().split())
-    form = "--batch-check=%(objectname) %(objecttype) %(objectsize:disk)"
-    objects = [line.split() for line in git("cat-file", "--batch-all-objects", form).decode().splitlines()]
-    if beyond := [int(size) for name, kind, size in objects if kind != "tag" and name not in needed]:
-        raise Failed(f"{checkout}/.git has {len(beyond)} objects beyond the commit, {sum(beyond)} bytes: "
-                     "what was fetched after it has to go in the step that fetched it")
 
 
 def version(_: World, check: dict[str, Any]) -> str:

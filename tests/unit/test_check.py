@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -340,16 +339,6 @@ def test_a_source_changed_after_its_patches_fails_with_the_file(world: World, ch
 def test_a_file_that_is_in_no_commit_fails(world: World, checkout: Path) -> None:
     (checkout / "extra.py").write_text("")
     assert world.outcome(SOURCE) == ("failed", "files that are in no commit: extra.py")
-
-
-def test_objects_that_the_commit_does_not_need_fail_with_their_bytes(world: World, checkout: Path) -> None:
-    (checkout / "a.py").write_text("a = 9\n")
-    git(checkout, "stash", "--quiet")
-    git(checkout, "stash", "drop", "--quiet")
-    (checkout / "a.py").write_text("a = 2\n")
-    outcome, detail = world.outcome(SOURCE)
-    assert outcome == "failed"
-    assert re.match(rf"{checkout}/\.git has \d+ objects beyond the commit, \d+ bytes: ", detail)
 
 
 def test_what_a_patch_creates_belongs_to_the_source_as_long_as_it_is_the_patch_s(
