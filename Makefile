@@ -27,7 +27,7 @@ image: engine ## build, verify and tag the image on its real base
 	@$(RUN) image $(IMAGE) $(ARGS)
 
 .PHONY: image-all
-image-all: engine ## every image for each of its targets, the longest first (ARGS="--jobs 2")
+image-all: engine ## every image for each of its targets, no compile beside its like (ARGS="--jobs 2")
 	@$(RUN) image --all $(ARGS)
 
 .PHONY: matrix

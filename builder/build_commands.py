@@ -105,7 +105,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 @front.as_json
 @front.strict
 @_refresh
-@click.option("--all", "every", is_flag=True, help="Every image for each of its targets, the longest first.")
+@click.option("--all", "every", is_flag=True, help="Every image for each of its targets, no compile beside its like.")
 @click.option("--jobs", type=click.IntRange(min=1), help="With --all, how many are built at a time. Default: 1.")
 @click.option("--fail-fast", is_flag=True, help="With --all, let one failure stop the others.")
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")

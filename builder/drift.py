@@ -73,8 +73,8 @@ def _files(made: Made, rendered: Sequence[Instruction]) -> Iterator[str]:
 
 def _scripts(history: Sequence[str], rendered: Sequence[Instruction]) -> Iterator[str]:
     """Steps by their scripts. The base's own stand first in a history, so ours begin with the first that is known."""
-    wanted = {_script(step): step.name for step in rendered if step.keyword == "RUN"}
-    ran = [_plain(script) for entry in history if (script := script_of(entry)) is not None]
+    wanted = _names(rendered)
+    ran = [plain(script) for entry in history if (script := script_of(entry)) is not None]
     begin = next((at for at, script in enumerate(ran) if script in wanted), len(ran))
     ours = ran[begin:]
     for script, name in wanted.items():
@@ -85,6 +85,15 @@ def _scripts(history: Sequence[str], rendered: Sequence[Instruction]) -> Iterato
             yield f"step that is rendered no more: {script.splitlines()[0][:100]}"
 
 
+def names(text: str) -> dict[str, str]:
+    """The steps' names by their scripts, of a Dockerfile."""
+    return _names(dockerfile.parse(text))
+
+
+def _names(rendered: Sequence[Instruction]) -> dict[str, str]:
+    return {_script(step): step.name for step in rendered if step.keyword == "RUN"}
+
+
 def script_of(instruction: str) -> str | None:
     """The script of a step, as the engine's history has it; None of what is no step of ours."""
     found = _RUN.fullmatch(instruction)
@@ -92,8 +101,9 @@ def script_of(instruction: str) -> str | None:
 
 
 def _script(step: Instruction) -> str:
-    return _plain("\n".join(step.heredocs[0].body) if step.heredocs else _OPTION.sub("", step.text))
+    return plain("\n".join(step.heredocs[0].body) if step.heredocs else _OPTION.sub("", step.text))
 
 
-def _plain(script: str) -> str:
+def plain(script: str) -> str:
+    """A script without the marks of steps that were asked to run anew."""
     return "\n".join(line for line in script.strip().splitlines() if not line.startswith(steps.ANEW))

@@ -50,12 +50,13 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 @front.strict
 @click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
 @click.option("--gpu", is_flag=True, help="This machine's GPUs too: the checks of `probe`.")
-def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) -> None:  # noqa: FBT001
+@click.option("--layers", "by_layer", is_flag=True, help="What each layer holds too: the engine writes the image out.")
+def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by_layer: bool) -> None:  # noqa: FBT001, PLR0913, PLR0917 (click's way)
     """Run the checks of the image TAG in a container of it.
 
     Example: python -m builder verify vime:rocm7.14-gfx942 --report report.xml
     """
-    from builder import page, proof  # noqa: PLC0415
+    from builder import layers, page, proof, render  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
     from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
 
@@ -67,6 +68,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
     image_id = engine.image_id(tag) or ""
     verified = verifying.verify(engine, image_id, manifest, facts, tests=tests)
     probed = _probed(engine, image_id, facts.python.executable) if gpu and not verified.error else None
+    held = (layers.check(engine, image_id, render.render(manifest, facts)),) if by_layer else ()
     known = proof.of(ROOT, image_id)
     report = Report(
         image=name,
@@ -75,7 +77,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool) ->
         gpu_targets=verified.gpu_targets,
         pins=verified.pins,
         arguments={},
-        checks=(*verified.checks, *(probed.checks if probed else ())),
+        checks=(*verified.checks, *held, *(probed.checks if probed else ())),
         steps=known.steps if known else (),
         seconds=known.seconds if known else 0.0,
     )

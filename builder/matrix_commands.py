@@ -81,9 +81,7 @@ def build_all(  # noqa: PLR0913 (each is an option)
     for order in orders:
         command(order)  # a wrong place is told before a base is pulled
     refused = several.pull_bases(front.engine(), orders, watch)
-    outcomes = several.run(
-        several.longest_first(orders, ROOT), command, jobs=jobs, fail_fast=fail_fast, watch=watch, refused=refused
-    )
+    outcomes = several.run(orders, command, jobs=jobs, fail_fast=fail_fast, watch=watch, refused=refused)
     click.echo(json.dumps({"images": [_entry(outcome) for outcome in outcomes]}) if as_json else _table(outcomes))
     missing = [outcome.order.tag for outcome in outcomes if outcome.state != "built"]
     if missing:
@@ -118,4 +116,4 @@ def _orders() -> list[Order]:
     for manifest, _ in images:
         for problem in manifests.unknowns(manifest):
             front.say(f"{manifest.name} is left out: {problem.message}")
-    return listing.orders(images)
+    return listing.in_turn(listing.orders(images), ROOT)

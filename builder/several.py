@@ -1,4 +1,4 @@
-"""Several images on one engine: the longest first, a few at a time, and what became of each.
+"""Several images on one engine: none beside one with the same compile, a few at a time, and what became of each.
 
 Each is a process of its own, `image`, so one that fails or is stopped gives back what it holds as it always does.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import signal
 import subprocess
 import threading
@@ -17,13 +16,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder import build as building
+from builder import matrix
 from builder.errors import BaseImageError
 from builder.report import FAILED
 from builder.trace import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from builder.build import Order
     from builder.engine import Engine
@@ -50,16 +49,6 @@ class Outcome:
     error: str = ""
 
 
-def longest_first(orders: Iterable[Order], root: Path) -> list[Order]:
-    """By what their steps took last, or else by the minutes that their manifests declare; what nobody knows leads."""
-
-    def expected(order: Order) -> float:
-        declared = float(order.manifest.needs.get("minutes", math.inf)) * 60
-        return sum(building.earlier_seconds(root, order.tag).values()) or declared
-
-    return sorted(orders, key=expected, reverse=True)
-
-
 def pull_bases(engine: Engine, orders: Iterable[Order], watch: Watch) -> dict[str, str]:
     """Have each base once; of those that cannot be had, by reference, why."""
     firsts = {order.manifest.base.reference: order for order in orders}
@@ -84,16 +73,18 @@ def run(  # noqa: PLR0913 (each is one fact of the run)
     watch: Watch,
     refused: Mapping[str, str],
 ) -> list[Outcome]:
-    """Run the command of each, so many at a time, in their order.
+    """Run the command of each, so many at a time; what became of each, as they began.
+
+    Of those that wait, one begins whose compile is not in work, rather one whose compile is done, the first of them.
 
     Args:
         command: prints an object a line, as `image --json` does.
         fail_fast: the first that fails stops the others, and keeps those that wait from beginning.
         refused: bases that cannot be had, and why: what needs one has failed.
     """
-    crew = _Crew(command, watch, refused, fail_fast=fail_fast)
+    crew = _Crew(orders, command, watch, refused, fail_fast=fail_fast)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(crew.build, order) for order in orders]
+        futures = [pool.submit(crew.build_next) for _ in orders]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -102,11 +93,20 @@ def run(  # noqa: PLR0913 (each is one fact of the run)
 
 
 class _Crew:
-    """The processes that run, and whether another may begin."""
+    """The orders that wait, the processes that run, and whether another may begin."""
 
     def __init__(
-        self, command: Callable[[Order], Sequence[str]], watch: Watch, refused: Mapping[str, str], *, fail_fast: bool
+        self,
+        orders: Sequence[Order],
+        command: Callable[[Order], Sequence[str]],
+        watch: Watch,
+        refused: Mapping[str, str],
+        *,
+        fail_fast: bool,
     ) -> None:
+        self._waiting = [(order, matrix.compiled(order)) for order in orders]
+        self._in_work: list[object] = []  # compiles
+        self._done: list[object] = []
         self._command = command
         self._watch = watch
         self._refused = refused
@@ -122,7 +122,19 @@ class _Crew:
             for process in self._running:
                 process.terminate()
 
-    def build(self, order: Order) -> Outcome:
+    def build_next(self) -> Outcome:
+        with self._lock:
+            order, compiled = min(self._waiting, key=lambda one: (one[1] in self._in_work, one[1] not in self._done))
+            self._waiting.remove((order, compiled))
+            self._in_work.append(compiled)
+        outcome = self._build(order)
+        with self._lock:
+            self._in_work.remove(compiled)
+            if outcome.state == "built":
+                self._done.append(compiled)
+        return outcome
+
+    def _build(self, order: Order) -> Outcome:
         started = time.monotonic()
         refusal = self._refused.get(order.manifest.base.reference)
         if refusal and not self._stopping:

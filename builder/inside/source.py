@@ -16,8 +16,9 @@ class Fault(Exception):  # noqa: N818 - the word of the messages
 
 
 def git(checkout: Path, *arguments: str) -> bytes:
-    """What git prints; its own complaint goes to the build log."""
-    return subprocess.run(["git", "-C", str(checkout), *arguments], check=True, stdout=subprocess.PIPE).stdout
+    """What git prints; its own complaint goes to the build log. An empty template: its samples would stay."""
+    command = ["git", "-c", "init.templateDir=", "-C", str(checkout), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
 
 def insist(asked: argparse.Namespace, what: str, *arguments: str) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ import yaml
 from copies import Project, copied
 from manifests import GOOD, IMAGES, REAL, ROOT, changed, facts_of
 
-from builder import errors, manifest, matrix
+from builder import build, errors, manifest, matrix
 from builder.build import Order
 from builder.cli import main
+from builder.report import Report, Step
 
 UNKNOWN = next(path for path in GOOD if path.stem == "unknown")
 
@@ -196,3 +198,25 @@ def test_an_image_that_is_left_out_is_named(project: Project) -> None:
     done = project.run("matrix")
     assert "unknown is left out: base.digest is unknown\n" in done.stderr
     assert "unknown" not in {entry["image"] for entry in json.loads(done.stdout)}
+
+
+def test_one_of_each_compile_is_listed_first_the_shortest_of_them_first(tmp_path: Path) -> None:
+    """By what its steps took last, or else by what is declared; what nobody knows comes last."""
+    written = manifest.load(REAL)
+
+    def order(name: str, target: str, minutes: str | None) -> Order:
+        with_needs = written.model_copy(update={"needs": {"minutes": minutes} if minutes else {}})
+        (found,) = matrix.orders([(with_needs.model_copy(update={"gpu_targets": (target,)}), facts_of(written))])
+        return replace(found, tag=f"vime:{name}")
+
+    found = [
+        order("unknown", "gfx942", None),
+        order("long", "gfx942", "30"),
+        order("short", "gfx942", "10"),
+        order("measured", "gfx950", "90"),
+    ]
+    steps = (Step(name="A", cached=False, seconds=1200.0),)
+    report = Report(image="", image_id="", tag=None, gpu_targets=(), pins="", arguments={}, checks=(), steps=steps)
+    build.write_report(tmp_path, found[3], report)
+    listed = [one.tag.removeprefix("vime:") for one in matrix.in_turn(found, tmp_path)]
+    assert listed == ["short", "measured", "long", "unknown"]

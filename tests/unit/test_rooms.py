@@ -54,6 +54,7 @@ ROOMS = [
         "verify",
         "made",
         "drift",
+        "layers",
         "explain",
         "locking",
         "sbom",

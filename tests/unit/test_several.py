@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from manifests import REAL, facts_of
 
-from builder import build, manifest, several
+from builder import manifest, several
 from builder.build import Order
-from builder.report import Report, Step
 from builder.several import Outcome
 from builder.trace import Event
 
@@ -26,10 +25,9 @@ BAD = 'print(\'{"state": "error", "text": "error: no\\\\nmore of it"}\'); raise 
 LONG = 'import time; print(\'{"step": "A", "text": "begun", "state": "note"}\', flush=True); time.sleep(60)'
 
 
-def order(name: str, minutes: str | None = None) -> Order:
+def order(name: str, target: str = "gfx942") -> Order:
     written = manifest.load(REAL)
-    written = written.model_copy(update={"needs": {"minutes": minutes} if minutes else {}})
-    return Order(manifest=written, facts=facts_of(written), gpu_targets=("gfx942",), tag=f"vime:{name}", arguments={})
+    return Order(manifest=written, facts=facts_of(written), gpu_targets=(target,), tag=f"vime:{name}", arguments={})
 
 
 class Run:
@@ -69,18 +67,31 @@ def states(outcomes: list[Outcome]) -> list[str]:
 
 # The order
 
+COMPILES = {"a": "gfx942", "b": "gfx950"}
 
-def test_the_longest_begins_by_what_it_took_last_or_else_by_what_is_declared(tmp_path: Path) -> None:
-    orders = [order("short", "10"), order("measured", "1"), order("nobody.knows"), order("long", "30")]
-    steps = (Step(name="A", cached=False, seconds=1200.0),)
-    report = Report(image="", image_id="", tag=None, gpu_targets=(), pins="", arguments={}, checks=(), steps=steps)
-    build.write_report(tmp_path, orders[1], report)
-    assert [one.tag for one in several.longest_first(orders, tmp_path)] == [
-        "vime:nobody.knows",
-        "vime:long",
-        "vime:measured",
-        "vime:short",
-    ]
+
+def test_no_compile_is_run_beside_its_like_and_one_that_is_done_goes_on(tmp_path: Path) -> None:
+    """Two machines of one compile, two of another, two at a time: the second of each waits for the first."""
+    file = tmp_path / "begun"
+    lasting = {"a1": 0.2, "a2": 0.2, "b1": 1.0, "b2": 0.2}
+    orders = [order(name, COMPILES[name[0]]) for name in lasting]
+
+    def command(one: Order) -> list[str]:
+        name = one.tag.removeprefix("vime:")
+        program = f"import time; open({str(file)!r}, 'a').write('{name} '); time.sleep({lasting[name]}); {GOOD}"
+        return [sys.executable, "-c", program]
+
+    outcomes = several.run(orders, command, jobs=2, fail_fast=False, watch=Run().watch, refused={})
+    assert states(outcomes) == ["built"] * 4
+    begun = file.read_text().split()
+    assert (sorted(begun[:2]), begun[2:]) == (["a1", "b1"], ["a2", "b2"])
+
+
+def test_one_at_a_time_the_images_of_one_compile_follow_each_other(run: Run) -> None:
+    orders = [order(name, COMPILES[name[0]]) for name in ("a1", "b1", "a2", "b2")]
+    command = [sys.executable, "-c", GOOD]
+    outcomes = several.run(orders, lambda _: command, jobs=1, fail_fast=False, watch=run.watch, refused={})
+    assert [outcome.order.tag for outcome in outcomes] == ["vime:a1", "vime:a2", "vime:b1", "vime:b2"]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
