@@ -56,7 +56,7 @@ def installed(name: str, peer: Peer) -> Path | str:
     sys.stderr.write(f"installing {name} ...\n")
     shutil.rmtree(folder, ignore_errors=True)
     run([sys.executable, "-m", "venv", folder])
-    command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *peer.packages]
+    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *peer.packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or ["unknown"]

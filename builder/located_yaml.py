@@ -268,7 +268,7 @@ class _Reader:
 
     def _next(self) -> _Event:
         try:
-            return self._loader.get_event()  # type: ignore[no-untyped-call]
+            return self._loader.get_event()
         except (OverflowError, ValueError):  # from int() or chr()
             message = "not YAML: the number in an escape or a directive is too large"
             problem = Problem(message, self._at(self._loader.get_mark()), "write the character itself")
