@@ -132,6 +132,10 @@ check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifes
 	@$(VENV)/bin/python -m pytest --quiet tests/unit/test_rooms.py tests/unit/test_reference.py
 	@$(RUN) check
 
+.PHONY: bench
+bench: $(VENV)/development ## measure us and others, and write docs/performance.md (ARGS="command rendering", --help)
+	@$(VENV)/bin/python -m benchmarks.run $(ARGS)
+
 .PHONY: bench-imports
 bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
 	@$(VENV)/bin/python benchmarks/vllm_releases.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import pydantic
@@ -101,7 +102,12 @@ def load(path: Path) -> Facts:
     Raises:
         ManifestError: with every fault found, each at its line and column.
     """
-    document = located_yaml.load(path)
+    return _read(located_yaml.content(path), path)
+
+
+@lru_cache(maxsize=8)  # images share bases
+def _read(content: bytes, path: Path) -> Facts:
+    document = located_yaml.parse(content, path)
     facts = schema.read(Facts, document, _rules)
     facts._document = document  # noqa: SLF001 (positions stay out of the fields, so out of every comparison)
     return facts

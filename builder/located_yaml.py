@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -35,6 +37,9 @@ _HINTS = {
 }
 
 _Event = Any  # PyYAML's events and marks have no types
+_Loader = Callable[[str], Any]
+# libyaml reads ten times as fast; not every PyYAML was built with it.
+_FAST: _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load(path: Path) -> Document:
@@ -43,18 +48,27 @@ def load(path: Path) -> Document:
     Raises:
         ManifestError: where the file cannot be read, or is no YAML that this project takes.
     """
+    return parse(content(path), path)
+
+
+def content(path: Path) -> bytes:
+    """What the file at `path` holds, as far as anything here is read.
+
+    Raises:
+        ManifestError: where it cannot be read.
+    """
     try:
         if not path.is_file():
             raise ManifestError(Problem(f"no file {str(path)!r}", hint=f"see what is there: ls {str(path.parent)!r}"))
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)
     except OSError as error:
         raise ManifestError(
             Problem(f"cannot read {str(path)!r}: {error.strerror}", hint=f"see whose it is: ls -l {str(path)!r}")
         ) from None
-    return parse(content, path)
 
 
+@lru_cache(maxsize=8)  # images share files
 def parse(content: bytes, path: Path) -> Document:
     """The document that `content` is; `path` is named in messages only.
 
@@ -62,9 +76,13 @@ def parse(content: bytes, path: Path) -> Document:
         ManifestError: where nothing sensible could be said about the rest of the file.
     """
     text = _text(content, path)
-    reader = _Reader(path, text)
+    reader = _Reader(path, text, _FAST)
     try:
-        value = reader.document()
+        try:
+            value = reader.document()
+        except (ManifestError, yaml.YAMLError):  # PyYAML's own scanner has the words and places that people are told
+            reader = _Reader(path, text)
+            value = reader.document()
     except yaml.MarkedYAMLError as error:
         raise ManifestError(*reader.problems, _syntax_problem(error, path, text)) from None
     except yaml.YAMLError as error:
@@ -119,11 +137,11 @@ def _syntax_problem(error: yaml.MarkedYAMLError, path: Path, text: str) -> Probl
 class _Reader:
     """Values from PyYAML's events; depth is counted here, so no file can exhaust the stack."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path, text: str, loader: _Loader = yaml.SafeLoader) -> None:
         self.path = path
         self.places: dict[KeyPath, Place] = {}
         self.problems: list[Problem] = []
-        self._loader = yaml.SafeLoader(text)
+        self._loader = loader(text)
 
     def document(self) -> object:
         """The mapping that the file holds."""
@@ -178,7 +196,7 @@ class _Reader:
 
     def _scalar(self, event: _Event, where: Location, key: Location | None) -> str | None:
         text: str = event.value
-        if event.style is None and text in _NULLS:
+        if not event.style and text in _NULLS:
             place = where if text else key or where
             self._tell("missing value", place, 'write one, or delete the key; "" is an empty text')
             return None
@@ -222,10 +240,10 @@ class _Reader:
                 self._tell(f"a key is a text, found {_kind(event)}", where)
                 self._skip(event, len(path))
             return None
-        if event.style is None and event.value == "<<":
+        if not event.style and event.value == "<<":
             self._tell("merge key '<<' is not allowed", where, "write the keys out")
             return None
-        if event.style is None and event.value in _NULLS:
+        if not event.style and event.value in _NULLS:
             self._tell("missing key", where)
             return None
         if not event.value.isprintable():
@@ -250,7 +268,7 @@ class _Reader:
 
     def _next(self) -> _Event:
         try:
-            return self._loader.get_event()  # type: ignore[no-untyped-call]
+            return self._loader.get_event()
         except (OverflowError, ValueError):  # from int() or chr()
             message = "not YAML: the number in an escape or a directive is too large"
             problem = Problem(message, self._at(self._loader.get_mark()), "write the character itself")

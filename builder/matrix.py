@@ -68,12 +68,16 @@ def changed_since(reference: str, found: Sequence[Order], root: Path) -> list[Or
         UsageError: where git does not know the revision.
     """
     commit = git.revision(root, reference)
-    return [order for order in found if _differs(order, commit, root)]
+    differs = {}
+    for order in found:  # all targets of an image have one file
+        if order.manifest.name not in differs:
+            differs[order.manifest.name] = _differs(order, commit, root)
+    return [order for order in found if differs[order.manifest.name]]
 
 
 def _differs(order: Order, commit: str, root: Path) -> bool:
-    then = git.git(root, "show", f"{commit}:./{order.manifest.dockerfile}")
-    return then.returncode != 0 or _instructions(then.stdout) != _instructions(order.dockerfile)
+    then, now = git.git(root, "show", f"{commit}:./{order.manifest.dockerfile}"), order.dockerfile
+    return then.returncode != 0 or (then.stdout != now and _instructions(then.stdout) != _instructions(now))
 
 
 def _instructions(text: str) -> list[object]:

@@ -32,7 +32,8 @@ _WANTED = {
 class Written(pydantic.BaseModel):
     """What people write: nothing is converted, nothing is ignored, nothing changes later."""
 
-    model_config = pydantic.ConfigDict(strict=True, frozen=True, extra="forbid")
+    # Deferred: a model within another is built once, with that one.
+    model_config = pydantic.ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 Model = TypeVar("Model", bound=Written)
