@@ -28,6 +28,7 @@ TABLE = {
     "command": "peers from the package index",
     "rendering": "",
     "matrix": "",
+    "farm": "",
     "bumps": "an engine",
     "first_error": "an engine",
 }

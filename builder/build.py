@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import secrets
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 DEVELOPMENT = "-dev"  # of the tag of an image whose pins are not the manifest's
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """What is to be built: an image for some targets.
 
@@ -57,16 +58,20 @@ class Order:
     strict: bool = False
     epoch: int | None = None
 
-    @property
+    @functools.cached_property
     def dockerfile(self) -> str:
         return steps.run_anew(render.render(self.manifest, self.facts), self.anew)
+
+    @functools.cached_property
+    def instructions(self) -> tuple[dockerfile.Instruction, ...]:
+        return dockerfile.parse(self.dockerfile)
 
     @property
     def fixed_tag(self) -> str | None:
         """The tag that stays with what goes into the image; None where that is not what the manifest says."""
         if self.pins == "overridden":
             return None
-        instructions = [instruction.inputs for instruction in dockerfile.parse(self.dockerfile)]
+        instructions = [instruction.inputs for instruction in self.instructions]
         inputs = json.dumps([instructions, self.build_arguments], sort_keys=True)
         return f"{self.tag}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
 

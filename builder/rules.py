@@ -17,6 +17,7 @@ STRICT_SHELL = '["/bin/bash", "-euo", "pipefail", "-c"]'
 # BuildKit's parser reads lines into a buffer of 64 KiB and cuts what is longer.
 LONGEST_LINE = 65_535
 
+_DIRECTIVE = re.compile(r"#\s*(syntax|escape|check)\s*=")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f]")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?[-=]")
 _ENV = re.compile(r'(\w+)="?([^"]*)"?')
@@ -103,7 +104,7 @@ def one_stage(context: Context) -> Iterator[Finding]:
 def no_syntax_line(context: Context) -> Iterator[Finding]:
     """A syntax line makes BuildKit ask a registry for its frontend."""
     for number, line in enumerate(context.lines, 1):
-        if re.match(r"#\s*(syntax|escape|check)\s*=", line):
+        if line.startswith("#") and _DIRECTIVE.match(line):
             yield number, f"parser directive {line!r}"
 
 
@@ -198,9 +199,10 @@ def no_foreign_rocm(context: Context) -> Iterator[Finding]:
 
 def lines_fit_the_parser(context: Context) -> Iterator[Finding]:
     for number, line in enumerate(context.lines, 1):
-        if len(line.encode()) > LONGEST_LINE:
-            yield number, f"line of {len(line.encode())} bytes; BuildKit cuts at {LONGEST_LINE}"
-        if _CONTROL.search(line):
+        # Most lines are of ASCII, each character a byte.
+        if (length := len(line) if line.isascii() else len(line.encode())) > LONGEST_LINE:
+            yield number, f"line of {length} bytes; BuildKit cuts at {LONGEST_LINE}"
+        if not line.isprintable() and _CONTROL.search(line):
             yield number, "control character"
 
 
