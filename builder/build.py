@@ -62,16 +62,12 @@ class Order:
     def dockerfile(self) -> str:
         return steps.run_anew(render.render(self.manifest, self.facts), self.anew)
 
-    @functools.cached_property
-    def instructions(self) -> tuple[dockerfile.Instruction, ...]:
-        return dockerfile.parse(self.dockerfile)
-
     @property
     def fixed_tag(self) -> str | None:
         """The tag that stays with what goes into the image; None where that is not what the manifest says."""
         if self.pins == "overridden":
             return None
-        instructions = [instruction.inputs for instruction in self.instructions]
+        instructions = [instruction.inputs for instruction in dockerfile.parse(self.dockerfile)]
         inputs = json.dumps([instructions, self.build_arguments], sort_keys=True)
         return f"{self.tag}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Instruction:
         return any(variable in _VARIABLE.findall(text) for text in texts)
 
 
+@lru_cache(maxsize=2)  # one render is looked at by rules, tag and matrix, one after the other
 def parse(text: str) -> tuple[Instruction, ...]:
     """The instructions of a Dockerfile in order; comments are left out.
 

@@ -56,8 +56,9 @@ def in_turn(found: Iterable[Order], root: Path) -> list[Order]:
 
 def compiled(order: Order) -> object:
     """What the steps as far as the last compile are made of: a cache has those of equal ones only once."""
-    last = max(at for at, one in enumerate(order.instructions) if one.keyword == "RUN" and one.name.startswith("BUILD_"))
-    return tuple(one.inputs for one in order.instructions[: last + 1]), tuple(sorted(order.build_arguments.items()))
+    steps = dockerfile.parse(order.dockerfile)
+    last = max(at for at, one in enumerate(steps) if one.keyword == "RUN" and one.name.startswith("BUILD_"))
+    return tuple(one.inputs for one in steps[: last + 1]), tuple(sorted(order.build_arguments.items()))
 
 
 def changed_since(reference: str, found: Sequence[Order], root: Path) -> list[Order]:
