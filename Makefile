@@ -133,20 +133,12 @@ check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifes
 	@$(RUN) check
 
 .PHONY: bench
-bench: $(VENV)/development ## measure us and others, and write docs/performance.md (ARGS="command rendering", --help)
+bench: $(VENV)/development engine ## measure us and others, and write docs/performance.md (ARGS="command rendering", --help)
 	@$(VENV)/bin/python -m benchmarks.run $(ARGS)
 
 .PHONY: bench-imports
 bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
 	@$(VENV)/bin/python benchmarks/vllm_releases.py
-
-.PHONY: bench-guard
-bench-guard: $(VENV)/development ## what a judged plan and its exact install cost beside pip's dry run and plain install
-	@PYTHONPATH=.:tests/guards:tests/unit $(VENV)/bin/python benchmarks/bench_guard.py
-
-.PHONY: bench-verify
-bench-verify: $(VENV)/development engine ## what 60 checks cost beside their bare imports (needs a rehearsal)
-	@$(VENV)/bin/python -m benchmarks.bench_verify
 
 .PHONY: report-picture
 report-picture: rehearse ## rehearse rocm7.14, and write docs/report.png, the picture in the README

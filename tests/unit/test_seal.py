@@ -362,7 +362,7 @@ def test_rehash_finds_bytes_that_size_and_time_hide(sealed: Image) -> None:
 
 
 def test_one_changed_file_is_found_among_thirty_thousand(make: Make) -> None:
-    """How long that takes is measured by benchmarks/bench_seal.py."""
+    """How long that takes is measured by benchmarks/seal.py."""
     many = {f"torch/include/{n % 100}/{n}.h": "" for n in range(30_000)}
     image = make([replace(TORCH, files={**TORCH.files, **many}), *OTHERS])
     assert image.run("seal", "create", *SEALED).returncode == 0
