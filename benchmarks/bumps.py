@@ -18,11 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.changes import IMAGE, LATER_TAG, OWN, ROOT, Change, one_of_each
-from benchmarks.telling import Target, tell
-from builder import buildkit, dockerfile, facts, manifest, standin
-from builder.engine import Engine
-from builder.errors import BuilderError
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+from copies import copied  # noqa: E402 (the path comes first)
+
+from benchmarks.changes import IMAGE, LATER_TAG, OWN, Change, one_of_each  # noqa: E402
+from benchmarks.telling import Target, tell  # noqa: E402
+from builder import buildkit, dockerfile, facts, manifest, standin  # noqa: E402
+from builder.engine import Engine  # noqa: E402
+from builder.errors import BuilderError  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,9 +171,7 @@ def main() -> None:
     repositories = {source.name: source.repository for source in written.fetched}
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch) / "project"
-            for folder in ("builder", "images", "templates", "dockerfiles"):
-                shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+            copy = copied(Path(scratch)).root
             pins: dict[tuple[str | int, ...], str] = {("sources", name, "commit"): commits[name] for name in commits}
             for path, content in written.rewritten(pins).items():
                 (copy / path.relative_to(ROOT)).write_bytes(content)

@@ -53,7 +53,7 @@ def main() -> None:
                 slow |= in_turn({name: actions.pop(name)}, SLOW_ROUNDS)
         spent = in_turn(actions, ROUNDS) | slow
     found = medians(spent)
-    rivals = {name: found.get(name) for name, peer in known.items() if not peer.library}
+    rivals = {name: found.get(name) for name, peer in known.items() if not peer.is_library}
     tell(
         title="A cold command",
         how=f"Whole processes in turn, the median of {ROUNDS} (of {SLOW_ROUNDS} for what takes over {SLOW_S} s). "

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "unit")]
 
 import origins  # noqa: E402 (the path comes first)
+from copies import copied  # noqa: E402
 from faults import CHECK, PREFLIGHT, Fault  # noqa: E402
 from origins import FACTS, MANIFEST  # noqa: E402
 from world import settings  # noqa: E402
@@ -100,13 +101,6 @@ TEN = (
 # Our stage
 
 
-def project(folder: Path) -> Path:
-    """A copy of the project."""
-    for name in ("builder", "images", "templates", "dockerfiles"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
 def run(root: Path, environment: Mapping[str, str], *words: str) -> tuple[float, subprocess.CompletedProcess[str]]:
     """A command as people type it, and the seconds of its whole process."""
     command = [sys.executable, "-m", "builder", *words, MANIFEST.name]
@@ -123,7 +117,7 @@ def stage_seconds(reached: Reached, packages: Path) -> float:
 def _once(reached: Reached, packages: Path) -> float:
     fault = reached.fault
     with tempfile.TemporaryDirectory() as scratch:
-        world, root = Path(scratch), project(Path(scratch) / "project")
+        world, root = Path(scratch), copied(Path(scratch)).root
         environment = os.environ | {"PYTHONPATH": str(root), "DOCKER_HOST": Engine("benchmark").address}
         if fault.project:
             fault.project(root)
@@ -198,7 +192,7 @@ def stopped_at(reached: Reached) -> str:
     """The step at which a build with the fault stops."""
     engine, fault = Engine("benchmark"), reached.fault
     with tempfile.TemporaryDirectory() as scratch:
-        root = project(Path(scratch) / "project")
+        root = copied(Path(scratch)).root
         if reached.written:
             text = (root / FILE).read_text("utf-8")
             if reached.written[0] not in text:

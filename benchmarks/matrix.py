@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -12,6 +11,10 @@ from pathlib import Path
 from benchmarks.telling import Target, tell
 from benchmarks.timing import ROOT, in_turn, run
 
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+from copies import copied
+
 IMAGE, IMAGES, CHANGED, ROUNDS, ALLOWED_S = "rocm7.14", 100, 7, 5, 2
 CHANGE = "\nenv:\n  ANOTHER:\n    value: changed\n    reason: so that it has\n"
 WORDS = ("-m", "builder", "matrix", "--format", "github")
@@ -19,9 +22,7 @@ WORDS = ("-m", "builder", "matrix", "--format", "github")
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        project = Path(scratch) / "project"
-        for folder in ("builder", "images", "templates"):
-            shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        project = copied(Path(scratch)).root
         text = (project / "images" / f"{IMAGE}.yaml").read_text("utf-8")
         for path in project.glob("images/*.yaml"):
             path.unlink()

@@ -26,13 +26,15 @@ class Peer:
     packages: list[str]
     command: str = ""
     more: str = ""
-    library: bool = False
+    is_library: bool = False
     files: dict[str, str] = field(default_factory=dict)
 
     def run(self, folder: Path, scratch: Path) -> None:
-        """Have it do its work once, in a folder with its files; what it keeps, it keeps in `scratch`."""
+        """Have it do its work once, in a folder with its files; what it keeps, it keeps in a folder beside that."""
         program, *words = self.command.split()
-        environment = os.environ | {"HOME": str(scratch), "BENTOML_DO_NOT_TRACK": "True"}
+        home = scratch.with_name(f"{scratch.name}-home")  # bentoml packs its folder, and would pack what it has kept
+        home.mkdir(exist_ok=True)
+        environment = os.environ | {"HOME": str(home), "BENTOML_DO_NOT_TRACK": "True"}
         run([folder / "bin" / program, *words], cwd=scratch, environment=environment)
 
     def write(self, scratch: Path) -> None:

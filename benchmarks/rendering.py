@@ -16,7 +16,7 @@ IMAGE, COUNTS, ROUNDS, ALLOWED_MS = "rocm7.14", (1, 10, 100), 5, 2
 GROWTH, GROWTH_MIB = 1.25, 2  # of a hundred beside ten: the time of each, and the peak of memory
 PROGRAM = """
 import gc, json, pathlib, resource, sys, time
-gc.set_threshold(100_000)  # as __main__ has it
+gc.set_threshold(10_000)  # as __main__ has it
 from builder import facts, manifest, render
 folder, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 read = written = 0.0

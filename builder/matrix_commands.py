@@ -40,7 +40,7 @@ def matrix(changed_since: str | None, form: str) -> None:
     found = _orders()
     if changed_since is not None:
         found = listing.changed_since(changed_since, found, ROOT)
-    click.echo(listing.FORMATS[form](found), nl=False)
+    click.echo(listing.FORMATS[form](listing.in_turn(found, ROOT)), nl=False)
 
 
 def build_all(  # noqa: PLR0913 (each is an option)
@@ -61,9 +61,11 @@ def build_all(  # noqa: PLR0913 (each is an option)
     Raises:
         ImagesError: where one is not built.
     """
+    from builder import matrix as listing  # noqa: PLC0415
     from builder import progress, push, several  # noqa: PLC0415
 
-    orders = [order for order in _orders() if not targets or order.gpu_targets[0] in targets]
+    wanted = [order for order in _orders() if not targets or order.gpu_targets[0] in targets]
+    orders = listing.in_turn(wanted, ROOT)
     if not orders:
         what = f"there is no image to build{' for ' if targets else ''}{', '.join(targets)}"
         raise UsageError(Problem(what, hint="python -m builder matrix lists what there is"))
@@ -116,4 +118,4 @@ def _orders() -> list[Order]:
     for manifest, _ in images:
         for problem in manifests.unknowns(manifest):
             front.say(f"{manifest.name} is left out: {problem.message}")
-    return listing.in_turn(listing.orders(images), ROOT)
+    return listing.orders(images)

@@ -92,10 +92,8 @@ def verify(engine: Engine, image_id: str, manifest: Manifest, facts: Facts, *, t
     try:
         checks = _checks(engine, image_id, facts.python.executable, wanted, seen)
     except BuilderError as ended:
-        checks, error = (
-            (ended_by(ended, "verification ran to its end", "verification", time.monotonic() - started),),
-            ended,
-        )
+        error = ended
+        checks = (ended_by(ended, "verification ran to its end", "verification", time.monotonic() - started),)
     return Verified(gpu_targets=tuple(filter(None, targets.split(";"))), pins=pins, checks=checks, error=error)
 
 

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import threading
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,21 @@ class World:
 
 def no_device(found: dict[str, Any]) -> bool:
     return not found["tried"] and bool(NO_DEVICE.search(found["error"]))
+
+
+def is_broken(found: dict[str, Any]) -> bool:  # a library that was loaded, and is no module, is not
+    return "error" in found and "does not define module export function" not in found["error"]
+
+
+def modules_of(dist: metadata.Distribution) -> set[str]:
+    """The top-level packages and modules of a distribution, compiled ones too."""
+    parts = (path.parts for path in dist.files or [] if path.suffix in (".py", ".so"))
+    names = (first.partition(".")[0] for first, *rest in parts if rest in ([], ["__init__.py"]))
+    return set(filter(str.isidentifier, names))
+
+
+def compiled_of(dist: metadata.Distribution) -> list[str]:
+    """The compiled modules of a distribution, by their names."""
+    names = [".".join(path.parts).partition(".so")[0] for path in dist.files or [] if path.suffix == ".so"]
+    names = [re.sub(r"\.(abi3|cpython-[\w-]+)$", "", name) for name in names]
+    return sorted(name for name in names if all(part.isidentifier() for part in name.split(".")))

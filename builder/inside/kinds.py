@@ -13,12 +13,11 @@ from typing import Any
 import device
 import imports
 import seal
-from checked import CouldNotRun, Failed, Name, World, no_device
+from checked import CouldNotRun, Failed, Name, World, compiled_of, is_broken, modules_of, no_device
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 from pip._vendor.packaging.version import Version
 
-NO_MODULE = "does not define module export function"  # a library that was loaded, and is no module
 LEFTOVERS = re.compile(r"(^|/)(build|dist|__pycache__|[^/]+\.egg-info)/|\.(so|pyc)$")
 PIP_CHECK = re.compile(r"^(?P<who>\S+) \S+ (requires (?P<missing>[^,\s]+), which|has requirement (?P<unmet>[\w.-]+))")
 
@@ -172,7 +171,7 @@ def import_module(world: World, check: dict[str, Any]) -> str:
 
 
 def numpy_users(world: World, _: dict[str, Any]) -> str:
-    modules = sorted({module for dist in metadata.distributions() if _needs_numpy(dist) for module in _modules(dist)})
+    modules = sorted({module for dist in metadata.distributions() if _needs_numpy(dist) for module in modules_of(dist)})
     tried = {module: found for module in modules for found in world.take([(module, None)]) if "error" in found}
     if tried:
         outcome = CouldNotRun if all(map(no_device, tried.values())) else Failed
@@ -187,36 +186,18 @@ def _needs_numpy(dist: metadata.Distribution) -> bool:
     return compiled and any(not need.marker or need.marker.evaluate({"extra": ""}) for need in needs)
 
 
-def _modules(dist: metadata.Distribution) -> set[str]:
-    """The top-level packages and modules of a distribution, compiled ones too."""
-    parts = (path.parts for path in dist.files or [] if path.suffix in (".py", ".so"))
-    names = {first.partition(".")[0] for first, *rest in parts if rest in ([], ["__init__.py"])}
-    return {name for name in names if name.isidentifier()}
-
-
-def _compiled(dist: metadata.Distribution) -> list[str]:
-    """The compiled modules of a distribution, by their names."""
-    names = [".".join(path.parts).partition(".so")[0] for path in dist.files or [] if path.suffix == ".so"]
-    names = [re.sub(r"\.(abi3|cpython-[\w-]+)$", "", name) for name in names]
-    return sorted(name for name in names if all(part.isidentifier() for part in name.split(".")))
-
-
 def loads(world: World, check: dict[str, Any]) -> str:
-    names: list[Name] = [(name, None) for name in _compiled(metadata.distribution(check["distribution"]))]
-    found = {name: each for (name, _), each in zip(names, world.take(names), strict=True) if _broken(each)}
+    names: list[Name] = [(name, None) for name in compiled_of(metadata.distribution(check["distribution"]))]
+    found = {name: each for (name, _), each in zip(names, world.take(names), strict=True) if is_broken(each)}
     if found:
         outcome = CouldNotRun if all(map(no_device, found.values())) else Failed
         raise outcome("\n".join(f"{name}: {each['error']}" for name, each in found.items()))
     return ", ".join(name for name, _ in names) or "no compiled modules"
 
 
-def _broken(found: dict[str, Any]) -> bool:
-    return "error" in found and NO_MODULE not in found["error"]
-
-
 def one_copy(world: World, check: dict[str, Any]) -> str:
     """All in one new process, in this order: the state of one copy is not seen by who uses the other."""
-    compiled = [name for each in check["distributions"] for name in _compiled(metadata.distribution(each))]
+    compiled = [name for each in check["distributions"] for name in compiled_of(metadata.distribution(each))]
     names: list[Name] = [(name, None) for name in dict.fromkeys([*check["modules"], *compiled])]
     said = world.bare.ask(names)
     if len(said["found"]) <= len(names):
@@ -227,7 +208,7 @@ def one_copy(world: World, check: dict[str, Any]) -> str:
         places = [path for path in last["mapped"] if Path(path).name.partition(".so")[0] == library]
         several = several or len(places) > 1
         lines.append(f"{library}: {', '.join(places) or 'none of these modules loads it'}")
-    faults = {name: each for (name, _), each in zip(names, found, strict=True) if _broken(each)}
+    faults = {name: each for (name, _), each in zip(names, found, strict=True) if is_broken(each)}
     lines += [f"{name}: {each['error']}" for name, each in faults.items()]
     if several or not all(map(no_device, faults.values())):
         raise Failed("\n".join(lines))
