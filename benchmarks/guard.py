@@ -26,7 +26,9 @@ from builder import lists  # noqa: E402
 
 LIST = ROOT / "standins" / "sources" / "vime" / "requirements.txt"
 NOTE = """A judged install is pip's dry run, a look at the wheels, uv's copies (a cache mount is another file system,
-so it cannot link) and bytecode."""
+so it cannot link) and bytecode, which the cache keeps by the wheel's hash. Where a wheel is new to an engine its
+modules are compiled: the row "nothing compiled before" is the price when all are."""
+COLD = "judged, nothing compiled before"
 STEP, ROUNDS, ALLOWED = "OTHERS", 5, 0.4  # no step of the policy: what the last one has to bring is not here
 
 
@@ -48,22 +50,33 @@ def main() -> None:
             "as the base was": lambda: cases.restore(dict(made.folders)),
             "dry run": lambda: run([*pip, "--dry-run"], environment=environment),
             "plain install": lambda: run(pip, environment=environment),
-            "as it was again": lambda: cases.restore(dict(made.folders)),
+            "as it was again": lambda: _forget(Path(scratch), made),
+            COLD: lambda: run([*judge, "install", STEP], environment=environment),
+            "as it was once more": lambda: cases.restore(dict(made.folders)),
             "judged and installed": lambda: run([*judge, "install", STEP], environment=environment),
         }
         spent = medians(in_turn(actions, ROUNDS))
         count = len(json.loads((Path(made.home) / "plans" / f"{STEP}.json").read_text("utf-8"))["distributions"])
-    shown = ("dry run", "plain install", "judged and installed")
-    ratio = spent[shown[2]] / (spent[shown[0]] + spent[shown[1]])
+    shown = ("dry run", "plain install", "judged and installed", COLD)
+    ratio, cold = (round(spent[name] / (spent[shown[0]] + spent[shown[1]]), 2) for name in shown[2:])
     tell(
         title="The guard",
         how=f"vime's list, {count} distributions from a real index, over the stand-in base's; caches warm, median of "
         f"{ROUNDS}.",
         columns=["what", "median (s)"],
         rows=[[name, round(spent[name], 1)] for name in shown],
-        targets=[Target(what="judged, of dry run and plain install", value=round(ratio, 2), allowed=ALLOWED, unit="x")],
+        targets=[
+            Target(what="judged, of dry run and plain install", value=ratio, allowed=ALLOWED, unit="x"),
+            Target(what="the same, nothing compiled before", value=cold, allowed=ALLOWED, unit="x"),
+        ],
         notes=[NOTE],
     )
+
+
+def _forget(scratch: Path, made: trapping.Bench) -> None:
+    """The base as it was, and no bytecode kept."""
+    cases.restore(dict(made.folders))
+    shutil.rmtree(scratch / "cache" / "uv" / "bytecode", ignore_errors=True)
 
 
 def _prepare(home: Path) -> None:

@@ -2,7 +2,12 @@
 
 import compileall
 import csv
+import hashlib
+import importlib.util
+import marshal
 import os
+import py_compile
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -65,32 +70,57 @@ class Uv(NamedTuple):
                                f"--requirement={listing}", *options)
         return code, "\n    ".join(said.splitlines()[-TAIL:])
 
+    def cache(self) -> Path:
+        """Find the cache, a mount that no image keeps."""
+        folder = Path(self.call("cache", "dir")[1].strip())
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def look(self, lines: list[str]) -> tuple[dict[str, list[str]], str]:
         """Unpack the wheels beside the cache: the files that each would install, and why there are none."""
-        cache = Path(self.call("cache", "dir")[1].strip())
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="look-") as aside:
+        with tempfile.TemporaryDirectory(dir=self.cache(), prefix="look-") as aside:
             code, words = self.put(lines, f"--target={aside}")
             infos = [] if code else Path(aside).glob("*.dist-info")
             found = {str(canonicalize_name(info.stem.rpartition("-")[0])): recorded(info) for info in infos}
         return found, words * code
 
-    def install(self, lines: list[str], files: list[str]) -> str:
-        """Install the wheels that were looked at and compile their modules: why it went wrong, if it did."""
-        code, words = self.put(lines)
-        site = sysconfig.get_path("purelib")
-        # Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
-        modules = [os.path.normpath(f"{site}/{file}") for file in files if file.endswith(".py")]
+    def install(self, files: dict[str, list[str]]) -> str:
+        """Install the wheels that were looked at, a line and the files of each, with their bytecode: why it failed."""
+        code, words = self.put(list(files))
         if not code:
+            folder, site = self.cache() / "bytecode", sysconfig.get_path("purelib")
+            folder.mkdir(exist_ok=True)
+            of = (importlib.util.MAGIC_NUMBER.hex(), site)  # a module's code names the path of its source
+            kept = [folder / hashlib.sha256("\n".join([*of, line]).encode()).hexdigest() for line in files]
+            modules = [[os.path.normpath(f"{site}/{file}") for file in names if file.endswith(".py")]
+                       for names in files.values()]
             with ProcessPoolExecutor() as pool:
-                list(pool.map(compiled, modules, chunksize=16))
+                list(pool.map(compiled, kept, modules))
         return words * code
 
 
-def compiled(module: str) -> bool:
+def compiled(kept: Path, modules: list[str]) -> None:
+    """Write the bytecode of a wheel's modules: what an earlier build kept of the same bytes, or compiled and kept now.
+
+    Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
+    """
+    paths = {Path(module): Path(importlib.util.cache_from_source(module)) for module in modules}
+    if kept.exists():
+        codes = marshal.loads(kept.read_bytes())  # noqa: S302 - trusted as the unpacked wheels beside it are
+        for module, path in paths.items():
+            if code := codes.get(str(module)):
+                stamp = [int(number) & 0xFFFFFFFF for number in (module.stat().st_mtime, module.stat().st_size)]
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(code[:8] + struct.pack("<2I", *stamp) + code[16:])  # valid for this very file
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of modules that are not ours
-        return bool(compileall.compile_file(module, quiet=2))
+        for module in paths:
+            compileall.compile_file(module, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+    codes = {str(module): path.read_bytes() for module, path in paths.items() if path.exists()}
+    with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+        marshal.dump(codes, file)
+    Path(file.name).replace(kept)  # whole or not at all, also beside another build
 
 
 def recorded(info: Path) -> list[str]:

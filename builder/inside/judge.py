@@ -338,7 +338,7 @@ class Judge:
             exact = [pin(item, sha256_of(wheels[item.name])) for item in slow]
             code, words = self.pip("install", exact, *links, bound=False, built=True)
             refuse([f"pip did not install the judged plan:\n    {words}"] * (code > 0))
-        words = uv.install(pins, [file for names in looked.values() for file in names]) if uv else ""
+        words = uv.install({pin(item, item.sha256): looked[item.name] for item in fast}) if uv else ""
         refuse([f"uv did not install the judged plan:\n    {words}"] * bool(words))
 
     def wheels(self, plan: list[Item]) -> dict[str, Path]:

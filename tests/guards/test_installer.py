@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +113,27 @@ def test_uv_installs_what_pip_installs(step: Callable[[str], Step]) -> None:
         done = subprocess.run([venv / "bin" / "tqdm", "--version"], capture_output=True, check=True, text=True)
         assert done.stdout == "4.67.1\n"
     assert by_pip.image.read("plans/VLLM.json") == by_uv.image.read("plans/VLLM.json")
+
+
+def test_bytecode_that_was_kept_is_what_would_be_compiled(step: Callable[[str], Step], tmp_path: Path) -> None:
+    made, cache = step("made"), tmp_path / "cache"
+    lines = "\n".join([*REAL, "plain>=2", "placed"]) + "\n"
+    codes, kept = [], []
+    for _ in range(2):
+        plan = made.install(lines, policy=WITH_UV, XDG_CACHE_HOME=str(cache))
+        found = {path: path.read_bytes() for path in made.image.site.rglob("*.pyc") if "/pip/" not in str(path)}
+        for path, code in found.items():
+            source = Path(importlib.util.source_from_cache(str(path))).stat()
+            assert struct.unpack("<3I", code[4:16]) == (0, int(source.st_mtime), source.st_size)
+        codes.append({path: (code[:4], code[16:]) for path, code in found.items()})
+        kept.append({path.name: path.stat().st_mtime_ns for path in (cache / "uv" / "bytecode").iterdir()})
+        assert made.image.start("-m", "pip", "uninstall", "--yes", *plan).returncode == 0
+        assert not made.image.version("click")
+        time.sleep(1.1)  # another time of the sources
+        assert len(kept[0]) == len(plan)
+    assert kept[1] == kept[0], "nothing was compiled again"
+    assert codes[1] == codes[0]
+    assert len(codes[0]) > 100
 
 
 def read(made: Step, name: str) -> str:
