@@ -32,6 +32,7 @@ TABLE = {
     "guard": "an index of packages",
     "overhead": "an engine",
     "verification": "an engine that has the rehearsal of rocm7.14",
+    "image_size": "an engine that has the rehearsal of rocm7.14, an index of packages",
     "farm": "",
     "bumps": "an engine",
     "first_error": "an engine",
