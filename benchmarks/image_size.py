@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.telling import Target, tell
 from benchmarks.timing import ROOT, run
-from builder import layers, resolve
+from builder import drift, layers, resolve
 from builder.engine import Engine
 from builder.project import load
 from builder.render import render
@@ -19,7 +19,6 @@ from builder.units import size
 
 if TYPE_CHECKING:
     from builder.facts import Facts
-    from builder.layers import Layer
     from builder.manifest import Manifest
 
 IMAGE, UNKNOWN = "rocm7.14", "unknown"
@@ -30,7 +29,7 @@ What a requirement set weighs is measured: its distributions are resolved from t
 `preflight` does it, unpacked, and compiled by this machine's Python.
 """
 SAME = "the same bytes as in a rehearsal"
-STANDIN = "a stand-in's: the real one is known when it has been built"
+STANDIN = "of stand-ins: the real one is known when it has been built"
 
 
 def main() -> None:
@@ -39,16 +38,18 @@ def main() -> None:
     if image_id is None:
         sys.exit(f"the engine has no {TAG}: make rehearse ROCM=7.14")
     manifest, facts = load(IMAGE)
-    read = layers.read(engine, image_id, render(manifest, facts))
+    text = render(manifest, facts)
+    read = layers.read(engine, image_id, text)
     engine.close()
     ours = [layer for layer in read if layer.is_ours]
     base = round((facts.size_gb or 0) * 1e9)
     real = _requirement_sets(manifest, facts)
+    runs = set(drift.names(text).values()) - {"BUILD_TOOLS"}  # the tools are the real ones
     rows: list[list[object]] = [["the base", size(sum(each.bytes for each in read if not each.is_ours)),
                                  size(base) if base else UNKNOWN, "published; `size_gb` of its facts"]]  # fmt: skip
     known = base
     for layer in ours:
-        found, why = real[layer.step] if layer.step in real else _of_a_rehearsal(manifest, layer)
+        found, why = real.get(layer.step, (None, STANDIN) if layer.step in runs else (layer.bytes, SAME))
         rows.append([layer.step, size(layer.bytes), UNKNOWN if found is None else size(found), why])
         known += found or 0
     rows.append(["all that is known", size(sum(layer.bytes for layer in read)), size(known), ""])
@@ -66,14 +67,6 @@ def main() -> None:
         ],
         notes=[NOTES],
     )
-
-
-def _of_a_rehearsal(manifest: Manifest, layer: Layer) -> tuple[int | None, str]:
-    """What a step of the rehearsal says of the real one."""
-    sources = [source.name.upper().replace("-", "_") for source in manifest.sources.values()]
-    if any(source in layer.step for source in sources):
-        return None, STANDIN
-    return layer.bytes, SAME
 
 
 def _requirement_sets(manifest: Manifest, facts: Facts) -> dict[str, tuple[int | None, str]]:
