@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 IMAGE, UNKNOWN = "rocm7.14", "unknown"
 TAG = f"vime:{IMAGE}-gfx942-rehearsal"
-NOTES = """The steps that fetch and compile weigh in a rehearsal what their stand-ins weigh: of the real ones nothing is
-known from that, and no release says what vLLM's libraries weigh for these GPU targets.
-What a requirement set weighs is measured: its distributions are resolved from the index over the facts of the base, as
-`preflight` does it, unpacked, and compiled by this machine's Python.
-"""
+NOTES = (
+    """The steps that fetch and compile weigh in a rehearsal what their stand-ins weigh: of the real ones nothing is
+known from that, and no release says what vLLM's libraries weigh for these GPU targets.""",
+    """What a requirement set weighs is measured: its distributions are resolved from the index over the facts of the
+base, as `preflight` does it, unpacked, and compiled by this machine's Python.""",
+)
 SAME = "the same bytes as in a rehearsal"
 STANDIN = "of stand-ins: the real one is known when it has been built"
 
@@ -45,16 +46,17 @@ def main() -> None:
     base = round((facts.size_gb or 0) * 1e9)
     real = _requirement_sets(manifest, facts)
     runs = set(drift.names(text).values()) - {"BUILD_TOOLS"}  # the tools are the real ones
-    rows: list[list[object]] = [["the base", size(sum(each.bytes for each in read if not each.is_ours)),
-                                 size(base) if base else UNKNOWN, "published; `size_gb` of its facts"]]  # fmt: skip
+    below = sum(each.bytes for each in read if not each.is_ours)
+    rows = [["the base", size(below), size(base) if base else UNKNOWN, "published; `size_gb` of its facts"]]
     known = base
     for layer in ours:
         found, why = real.get(layer.step, (None, STANDIN) if layer.step in runs else (layer.bytes, SAME))
         rows.append([layer.step, size(layer.bytes), UNKNOWN if found is None else size(found), why])
         known += found or 0
     rows.append(["all that is known", size(sum(layer.bytes for layer in read)), size(known), ""])
-    left = sum(each.bytes for each in layers.waste(read) if each.what != layers.REPLACED)
-    again = sum(each.bytes for each in layers.waste(read) if each.what == layers.REPLACED)
+    waste = layers.waste(read)
+    again = sum(each.bytes for each in waste if each.what == layers.REPLACED)
+    left = sum(each.bytes for each in waste) - again
     share = round(100 * again / sum(layer.bytes for layer in ours), 2)
     tell(
         title="The size of an image",
@@ -65,7 +67,7 @@ def main() -> None:
             Target(what="left in a layer that no run needs", value=left, allowed=0, unit="B"),
             Target(what=layers.REPLACED, value=share, allowed=100 * layers.AGAIN, unit="% of our layers"),
         ],
-        notes=[NOTES],
+        notes=NOTES,
     )
 
 
