@@ -105,8 +105,11 @@ def compiled(kept: Path, modules: list[str]) -> None:
     Not by uv, which would compile all that the base has too. A module for a later Python compiles in neither.
     """
     paths = {Path(module): Path(importlib.util.cache_from_source(module)) for module in modules}
-    if kept.exists():
+    try:
         codes = marshal.loads(kept.read_bytes())  # noqa: S302 - trusted as the unpacked wheels beside it are
+    except (OSError, EOFError, ValueError, TypeError):  # none, or a damaged one
+        codes = None
+    if codes:
         for module, path in paths.items():
             if code := codes.get(str(module)):
                 stamp = [int(number) & 0xFFFFFFFF for number in (module.stat().st_mtime, module.stat().st_size)]

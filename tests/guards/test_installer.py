@@ -136,6 +136,18 @@ def test_bytecode_that_was_kept_is_what_would_be_compiled(step: Callable[[str], 
     assert len(codes[0]) > 100
 
 
+def test_kept_bytecode_that_is_damaged_is_compiled_again(step: Callable[[str], Step], tmp_path: Path) -> None:
+    made, cache = step("made"), tmp_path / "cache"
+    for _ in range(2):
+        made.install("placed\n", policy=WITH_UV, XDG_CACHE_HOME=str(cache))
+        assert list((made.image.site / "placed" / "__pycache__").glob("*.pyc"))
+        (kept,) = (cache / "uv" / "bytecode").iterdir()
+        whole = kept.read_bytes()
+        assert len(whole) > 100, "kept again"
+        kept.write_bytes(whole[:50])
+        assert made.image.start("-m", "pip", "uninstall", "--yes", "placed").returncode == 0
+
+
 def read(made: Step, name: str) -> str:
     return (made.image.site / "click-8.1.8.dist-info" / name).read_text().strip()
 
