@@ -28,19 +28,17 @@ from pip._vendor.packaging.version import Version
 if TYPE_CHECKING:
     from installer import Uv
 
-# How pip reaches packages is the machine's affair, and kept.
+# How pip reaches packages is the machine's affair, and kept; how it talks is of no matter. All else is the policy's:
+# the machine's word on what pip chooses and where it puts it is not heard, also by options that a later pip has.
 TRANSPORT = (
     "cache-dir", "cert", "client-cert", "default-timeout", "find-links", "index-url", "keyring-provider",
-    "no-cache-dir", "no-index", "proxy", "retries", "timeout", "trusted-host",
+    "no-cache-dir", "no-index", "no-proxy-env", "proxy", "resume-retries", "retries", "timeout", "trusted-host",
 )
-# What pip chooses and where it puts it is the policy's: the machine's word on that is not heard.
-RESOLUTION = (
-    "break-system-packages", "build-constraint", "constraint", "extra-index-url", "force-reinstall",
-    "ignore-installed", "ignore-requires-python", "no-binary", "no-build-isolation", "no-deps",
-    "only-binary", "platform", "pre", "prefer-binary", "prefix", "python-version", "require-hashes",
-    "require-virtualenv", "requirement", "root", "target", "upgrade", "upgrade-strategy", "user",
+MANNER = (
+    "config-file", "disable-pip-version-check", "log", "no-color", "no-input", "no-python-version-warning",
+    "no-warn-conflicts", "no-warn-script-location", "progress-bar", "quiet", "root-user-action", "verbose",
 )
-# Of these, the ones that take a sealed name from elsewhere, or once more, are no matter of taste.
+# Of the rest, the ones that take a sealed name from elsewhere, or once more, are no matter of taste.
 REOPENING = ("extra-index-url", "force-reinstall", "ignore-installed")
 FAMILY = ("pytorch-triton-rocm", "torch", "torchaudio", "torchvision", "triton", "triton-rocm")
 KINDS = {"vcs_info": "a repository", "dir_info": "a path", "archive_info": "an address"}
@@ -180,7 +178,8 @@ def pip_environment() -> tuple[dict[str, str], list[str]]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
     kept |= {f"PIP_{key.upper().replace('-', '_')}": given[key] for key in given if key in TRANSPORT}
     kept |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    on = [key for key in given if key in RESOLUTION and given[key].lower() not in ("", "0", "false", "no", "off")]
+    on = [key for key in given if given[key].lower() not in ("", "0", "false", "no", "off")]
+    on = [key for key in on if key not in TRANSPORT + MANNER]
     return kept, on + [key for key in os.environ if key.startswith("UV_")]
 
 

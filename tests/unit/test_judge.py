@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -77,6 +78,16 @@ RULES = {
     "add": [],
     "project": "vllm",
     "where": "sources.vllm.requirements (line 71)",
+}
+
+# What a machine may say of how packages are reached, and of how pip talks: spelled once more, as the right values.
+KEPT = {
+    *("cache-dir", "cert", "client-cert", "default-timeout", "find-links", "index-url", "keyring-provider"),
+    *("no-cache-dir", "no-index", "no-proxy-env", "proxy", "resume-retries", "retries", "timeout", "trusted-host"),
+}
+IDLE = {
+    *("disable-pip-version-check", "log", "no-color", "no-input", "no-python-version-warning", "no-warn-conflicts"),
+    *("no-warn-script-location", "progress-bar", "quiet", "root-user-action", "verbose"),
 }
 
 
@@ -427,6 +438,29 @@ def test_the_machines_transport_is_kept(step: Step, tmp_path: Path) -> None:
     wheels.index(folder, [Wheel("helper", "3.0")])
     found = step.install("helper\n", PIP_FIND_LINKS=str(folder / "files"), PIP_NO_INDEX="1")
     assert found == {"helper": "3.0"}
+
+
+@pytest.mark.parametrize("version", ["22.3", "newest"])
+def test_every_option_that_a_pip_has_is_kept_or_told_or_only_its_manner(step: Step) -> None:
+    """Options that only a later pip has are told too: a list of what is not heard would always be too short."""
+    listed = step.image.start("-m", "pip", "install", "--help").stdout
+    options = {name for name in re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", listed) if name not in KEPT}
+    assert {"no-deps", "constraint", "pre", "abi", "src"} < options
+    address = (step.image.root / "pip.conf").read_text(encoding="utf-8")
+    step.image.write("pip.conf", address + "[install]\n" + "".join(f"{name} = 1\n" for name in sorted(options)))
+    done = step.judge("helper\n")
+    assert done.returncode == 0, done.stderr
+    told = set(re.findall(r"judge: VLLM: (\S+) of the machine's configuration is not used here", done.stdout))
+    assert told == options - IDLE
+
+
+def test_each_word_of_the_machine_on_how_to_reach_packages_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {f"PIP_{name.upper().replace('-', '_')}": "1" for name in KEPT} | {"PIP_KEYRING_PROVIDER": "disabled"}
+    for key, value in given.items():
+        monkeypatch.setenv(key, value)
+    environment, told = judge.pip_environment()
+    assert given.items() <= environment.items()
+    assert not set(told) & KEPT
 
 
 def test_a_source_distribution_is_not_run(step: Step, tmp_path: Path) -> None:
