@@ -1,7 +1,7 @@
 """What the guards cost: a judged plan and its exact install, against pip's dry run and its plain install.
 
 Both install vime's requirement list from this machine's own index over the stand-in base's distributions, with the
-same constraints and warm caches, in turn.
+same constraints, in turn: with full caches, as after a bump, and with empty ones, as on an engine's first day.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.telling import Target, tell
 from benchmarks.timing import ROOT, in_turn, medians, run
@@ -24,12 +26,16 @@ from wheels import pip_files  # noqa: E402
 
 from builder import lists  # noqa: E402
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LIST = ROOT / "standins" / "sources" / "vime" / "requirements.txt"
 NOTE = """A judged install is pip's dry run, a look at the wheels, uv's copies (a cache mount is another file system,
-so it cannot link) and bytecode, which the cache keeps by the wheel's hash. Where a wheel is new to an engine its
-modules are compiled: the row "nothing compiled before" is the price when all are."""
-COLD = "judged, nothing compiled before"
-STEP, ROUNDS, ALLOWED = "OTHERS", 5, 0.4  # no step of the policy: what the last one has to bring is not here
+so it cannot link) and bytecode, which the cache keeps beside the wheels, by their hashes: with full caches nothing is
+compiled, with empty ones everything."""
+FULL, EMPTY = "full caches", "empty caches"
+STEP, ALLOWED = "OTHERS", 0.4  # no step of the policy: what the last one has to bring is not here
+ROUNDS = {FULL: 5, EMPTY: 3}
 
 
 def main() -> None:
@@ -46,37 +52,46 @@ def main() -> None:
         environment |= {"XDG_CACHE_HOME": f"{scratch}/cache", "PIP_CACHE_DIR": f"{scratch}/cache/pip"}
         pip = [made.python, "-m", "pip", "install", "--only-binary=:all:"]
         pip += ["-c", f"{made.home}/constraints.txt", "-r", f"{made.home}/requirements.txt"]
-        actions = {
-            "as the base was": lambda: cases.restore(dict(made.folders)),
-            "dry run": lambda: run([*pip, "--dry-run"], environment=environment),
-            "plain install": lambda: run(pip, environment=environment),
-            "as it was again": lambda: _forget(Path(scratch), made),
-            COLD: lambda: run([*judge, "install", STEP], environment=environment),
-            "as it was once more": lambda: cases.restore(dict(made.folders)),
-            "judged and installed": lambda: run([*judge, "install", STEP], environment=environment),
+        commands = {
+            "dry run": [*pip, "--dry-run"],
+            "plain install": pip,
+            "judged and installed": [*judge, "install", STEP],
         }
-        spent = medians(in_turn(actions, ROUNDS))
+        spent = {}
+        for caches, rounds in ROUNDS.items():
+            actions: dict[str, Callable[[], object]] = {}
+            for name, command in commands.items():
+                actions[f"before {name}"] = partial(
+                    _as_before, made, Path(scratch) / "cache" if caches == EMPTY else None
+                )
+                actions[name] = partial(run, command, environment=environment)
+            spent[caches] = medians(in_turn(actions, rounds))
         count = len(json.loads((Path(made.home) / "plans" / f"{STEP}.json").read_text("utf-8"))["distributions"])
-    shown = ("dry run", "plain install", "judged and installed", COLD)
-    ratio, cold = (round(spent[name] / (spent[shown[0]] + spent[shown[1]]), 2) for name in shown[2:])
+    dry, plain, ours = commands
     tell(
         title="The guard",
-        how=f"vime's list, {count} distributions from a real index, over the stand-in base's; caches warm, median of "
-        f"{ROUNDS}.",
-        columns=["what", "median (s)"],
-        rows=[[name, round(spent[name], 1)] for name in shown],
+        how=f"vime's list, {count} distributions from a real index, over the stand-in base's; medians of "
+        f"{ROUNDS[FULL]} with full caches, of {ROUNDS[EMPTY]} with empty ones.",
+        columns=["what", *(f"{caches} (s)" for caches in ROUNDS)],
+        rows=[[name, *(round(spent[caches][name], 1) for caches in ROUNDS)] for name in commands],
         targets=[
-            Target(what="judged, of dry run and plain install", value=ratio, allowed=ALLOWED, unit="x"),
-            Target(what="the same, nothing compiled before", value=cold, allowed=ALLOWED, unit="x"),
+            Target(
+                what=f"judged, of dry run and plain install, {caches}",
+                value=round(found[ours] / (found[dry] + found[plain]), 2),
+                allowed=ALLOWED,
+                unit="x",
+            )
+            for caches, found in spent.items()
         ],
         notes=[NOTE],
     )
 
 
-def _forget(scratch: Path, made: trapping.Bench) -> None:
-    """The base as it was, and no bytecode kept."""
+def _as_before(made: trapping.Bench, cache: Path | None) -> None:
+    """The base as it was, and no cache where one is given."""
     cases.restore(dict(made.folders))
-    shutil.rmtree(scratch / "cache" / "uv" / "bytecode", ignore_errors=True)
+    if cache:
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def _prepare(home: Path) -> None:
