@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 ATTEMPTS, PAUSE_S = 3, 5
+# git has a submodule's newest commit before the one that is wanted; in an image that would stay.
+FORGET = ("git for-each-ref --format='delete %(refname)' | git update-ref --no-deref --stdin "
+          "&& git reflog expire --expire=now --all && git gc --quiet --prune=now")
 
 
 class Fault(Exception):  # noqa: N818 - the word of the messages
@@ -47,6 +50,8 @@ def fetch(asked: argparse.Namespace) -> str:
 def submodules(asked: argparse.Namespace) -> dict[str, str]:
     """Have every submodule at the commit that its tree names; the commits by path."""
     insist(asked, "the submodules", "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1")
+    if asked.kept:
+        git(asked.checkout, "submodule", "--quiet", "foreach", "--recursive", FORGET)
     lines = git(asked.checkout, "submodule", "status", "--recursive").decode().splitlines()
     return {path: commit for commit, path, *_ in map(str.split, lines)}
 

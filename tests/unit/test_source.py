@@ -83,6 +83,21 @@ def test_a_commit_alone_is_fetched_without_history(upstream: Path, tmp_path: Pat
     assert record(tmp_path)["kept"] is False
 
 
+def beyond(checkout: Path) -> set[str]:
+    """The objects that a repository has and its commit does not need; a tag's own says what was fetched."""
+    listed = git(checkout, "cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)").splitlines()
+    needed = git(checkout, "rev-list", "--objects", "--no-object-names", "HEAD").split()
+    return {name for name, kind in map(str.split, listed) if kind != "tag"}.difference(needed)
+
+
+def test_nothing_is_fetched_beyond_the_commit(upstream: Path, tmp_path: Path) -> None:
+    patch = tmp_path / "two.patch"
+    patch.write_text(PATCH)
+    commit = git(upstream, "rev-parse", "v1.0^{commit}")
+    assert fetch(upstream, tmp_path, "--tag", "v1.0", "--commit", commit, "--patch", str(patch)).returncode == 0
+    assert beyond(tmp_path / "checkout") == set()
+
+
 def test_a_tag_at_another_commit_is_refused_with_both_commits(upstream: Path, tmp_path: Path) -> None:
     tagged, wanted = git(upstream, "rev-parse", "v1.0^{commit}"), git(upstream, "rev-parse", "HEAD")
     done = fetch(upstream, tmp_path, "--tag", "v1.0", "--commit", wanted)
@@ -156,10 +171,12 @@ def test_submodules_are_had_at_the_commits_that_the_tree_names(
     with_submodule: tuple[Path, str], tmp_path: Path
 ) -> None:
     outer, named = with_submodule
-    done = fetch(outer, tmp_path, "--commit", git(outer, "rev-parse", "HEAD"), "--submodules")
+    done = fetch(outer, tmp_path, "--commit", git(outer, "rev-parse", "HEAD"), "--submodules", "--kept")
     assert done.returncode == 0, done.stderr
+    assert git(tmp_path / "checkout", "status", "--porcelain") == ""
     assert (tmp_path / "checkout/3rdparty/inner/greeting.txt").read_text() == "one\ntwo\nthree\n"
     assert record(tmp_path)["submodules"] == {"3rdparty/inner": named}
+    assert beyond(tmp_path / "checkout/3rdparty/inner") == set()
 
 
 def test_submodules_that_cannot_be_had_stop_with_their_source(
