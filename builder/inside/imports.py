@@ -6,6 +6,7 @@ import ast
 import functools
 import os
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ SCOPES = (*FUNCTIONS, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast
 DYNAMIC = re.compile(
     rb"def __getattr__\(|globals\(\)(\[[^\]\n]+\] *=[^=]|\.update)|sys\.modules\[__name__\] *=|sys\.meta_path"
 )
+# CPython 3.11 counts a tree's depth per interpreter: of two threads that parse, one can end in a SystemError.
+PARSING = threading.Lock()
 IMPLIED = {"__dict__", "__doc__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__"}
 Origin = tuple[str, str | None]  # module, and the name in it
 
@@ -66,7 +69,7 @@ class Window:
 
 
 def parse(text: bytes) -> ast.Module:
-    with warnings.catch_warnings():
+    with PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an odd escape in somebody's string
         tree = ast.parse(text)
     if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -369,3 +372,20 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     files = [f"{(7 * i) % 40:02}/x.py" for i in range(40)]
     tree(tmp_path, dict.fromkeys(files, ""))
     assert [str(path.relative_to(tmp_path)) for path in imports.python_files(tmp_path)] == sorted(files)
+
+
+def test_files_are_parsed_side_by_side_whatever_a_collection_does_between() -> None:
+    def let_another_in(*_: object) -> None:
+        time.sleep(0.0001)
+
+    texts = [b"def f(a):\n    return [[[a]]]\n" * 50, Path(ast.__file__).read_bytes()] * 4
+    before = gc.get_threshold()
+    gc.callbacks.append(let_another_in)  # as any library may
+    gc.set_threshold(100)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            trees = list(pool.map(imports.parse, texts))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(let_another_in)
+    assert [len(tree.body) for tree in trees[:2]] == [50, len(ast.parse(texts[1]).body)]
