@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Mapping  # noqa: TC003 (models reads the annotations)
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-import annotated_types
-import pydantic
 from packaging.utils import parse_wheel_filename
 
-from builder import consistency, schema
+from builder import consistency, models
 from builder import vocabulary as v
 
 UNKNOWN = v.UNKNOWN
-AtLeastOne = annotated_types.MinLen(1)
+AtLeastOne = models.AT_LEAST_ONE
 
 
-class Reasoned(schema.Written):
+class Reasoned(models.Written):
     """A choice that says why."""
 
     reason: v.Text
@@ -42,7 +40,7 @@ class Override(Reasoned):
     version: v.ExactVersion
 
 
-class BuildTool(schema.Written):
+class BuildTool(models.Written):
     """One wheel by its hash: a program that works on the image."""
 
     version: v.ExactVersion
@@ -62,7 +60,7 @@ class Variable(Reasoned):
     value: v.EnvValue
 
 
-class Base(schema.Written):
+class Base(models.Written):
     """The image that everything is built on, and the name of the facts about it."""
 
     image: v.ImageName
@@ -75,15 +73,15 @@ class Base(schema.Written):
         return self.image if self.digest == UNKNOWN else f"{self.image}@{self.digest}"
 
 
-class Requirements(schema.Written):
+class Requirements(models.Written):
     """A source's requirement file, and what is changed in it before it is resolved; without a file, what is added."""
 
     file: v.RelativePath | None = None
-    without: Mapping[v.Distribution, Reasoned] = pydantic.Field(default_factory=dict)
-    add: Mapping[v.Distribution, Constraint] = pydantic.Field(default_factory=dict)
+    without: Mapping[v.Distribution, Reasoned] = models.EMPTY
+    add: Mapping[v.Distribution, Constraint] = models.EMPTY
 
 
-class Patch(schema.Written):
+class Patch(models.Written):
     """A patch by its path: in the tree of `source`, or in this project where none is named."""
 
     path: v.PatchPath
@@ -91,7 +89,7 @@ class Patch(schema.Written):
     sha256: v.Sha256 | None = None
 
 
-class Source(schema.Written):
+class Source(models.Written):
     """One git coordinate and how it is installed; of a shipped one, the base already has what was built from it."""
 
     recipe: Literal["wheel", "editable", "shipped"]
@@ -101,15 +99,15 @@ class Source(schema.Written):
     modules: Annotated[tuple[v.Module, ...], AtLeastOne]
     tag: v.Tag | None = None
     submodules: v.Boolean = False
-    build_env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
+    build_env: Mapping[v.EnvName, Variable] = models.EMPTY
     device_code: tuple[v.Module, ...] = ()
     requirements: Requirements | None = None
     patches: tuple[Patch, ...] = ()
     imports_from: tuple[v.SourceName, ...] = ()
     tests: tuple[v.RelativePath, ...] = ()
-    unused: Mapping[v.FileGlob, Reasoned] = pydantic.Field(default_factory=dict)
+    unused: Mapping[v.FileGlob, Reasoned] = models.EMPTY
 
-    _name: str = pydantic.PrivateAttr(default="")
+    _name: str = ""
 
     @property
     def name(self) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Mapping  # noqa: TC003 (models reads the annotations)
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-import pydantic
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from builder import located_yaml, schema
+from builder import located_yaml, models, schema
 from builder import vocabulary as v
 from builder.errors import Location, ManifestError, Problem
 
@@ -27,7 +26,7 @@ FOLDER = "images/bases"
 USUAL_ROCM = "/opt/rocm"
 
 
-class Python(schema.Written):
+class Python(models.Written):
     """The interpreter that the image's programs run with."""
 
     version: v.ExactVersion
@@ -35,7 +34,7 @@ class Python(schema.Written):
     site_packages: v.AbsolutePath
 
 
-class Facts(schema.Written):
+class Facts(models.Written):
     """One base image by its digest; None is what nobody has established.
 
     Attributes:
@@ -56,7 +55,7 @@ class Facts(schema.Written):
     size_gb: v.Gigabytes | None = None
     system: v.Text
     python: Python
-    env: Mapping[v.EnvName, v.EnvValue] = pydantic.Field(default_factory=dict)
+    env: Mapping[v.EnvName, v.EnvValue] = models.EMPTY
     env_unknown: tuple[v.EnvName, ...] = ()
     entrypoint: tuple[v.EnvValue, ...] | None = None
     rocm: v.ExactVersion | None = None
@@ -68,7 +67,7 @@ class Facts(schema.Written):
     flavours: Mapping[v.Distribution, Literal["rocm", "cuda", "cpu"]] | None = None
     requirements: Mapping[v.Distribution, tuple[v.RequirementLine, ...]] | None = None
 
-    _document: Document = pydantic.PrivateAttr()
+    _document: Document
 
     @property
     def path(self) -> Path:

@@ -1,15 +1,15 @@
-"""Strict models, and their faults in words with a place."""
+"""What a document is as a model, and its faults in words with a place."""
 
 from __future__ import annotations
 
-import difflib
 import typing
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import pydantic
+from pydantic_core import ValidationError
 
 from builder.errors import ManifestError, Problem
+from builder.models import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,14 +28,6 @@ _WANTED = {
     "tuple_type": "a list",
 }
 
-
-class Written(pydantic.BaseModel):
-    """What people write: nothing is converted, nothing is ignored, nothing changes later."""
-
-    # Deferred: a model within another is built once, with that one.
-    model_config = pydantic.ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
-
-
 Model = TypeVar("Model", bound=Written)
 
 
@@ -49,7 +41,7 @@ def read(model: type[Model], document: Document, rules: Callable[[Document], Ite
     value: Model | None = None
     try:
         value = model.model_validate(document.value)
-    except pydantic.ValidationError as error:
+    except ValidationError as error:
         faults = error.errors()
         meant = {path for fault in faults if (path := _meant(model, fault))}
         problems += [
@@ -70,6 +62,8 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """What is written almost like `wrong`."""
+    import difflib  # noqa: PLC0415 (most of what is read has no fault)
+
     return next(iter(difflib.get_close_matches(wrong, sorted(known), n=1)), None)
 
 
@@ -167,6 +161,8 @@ def _keys(model: type[Written], path: Iterable[str | int]) -> list[str]:
 
 
 def _bare(kind: Any) -> Any:  # noqa: ANN401 (a type expression)
-    """A type without `| None`."""
+    """A type without its marks and without `| None`."""
+    if typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
     choices = [choice for choice in typing.get_args(kind) if choice is not type(None)]
     return choices[0] if type(None) in typing.get_args(kind) else kind

@@ -21,6 +21,7 @@ ROOMS = [
         "errors",
         "document",
         "located_yaml",
+        "models",
         "vocabulary",
         "schema",
         "consistency",
