@@ -14,7 +14,8 @@ from builder import buildkit, dockerfile, proof, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuilderError, BuildFailedError, EngineError, ManifestError, Problem
 from builder.project import kept
-from builder.report import Check, Report, ended_by, steps_of, write_atomically
+from builder.files import write_atomically
+from builder.report import Check, Report, ended_by, steps_of
 from builder.trace import Event, Trace
 from builder.units import clock
 

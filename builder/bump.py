@@ -10,7 +10,7 @@ from builder import git, preflight, render
 from builder import manifest as manifests
 from builder.errors import PreflightError, Problem, UsageError
 from builder.git import GitError
-from builder.report import write_together
+from builder.files import write_together
 from builder.schema import did_you_mean
 
 if TYPE_CHECKING:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from packaging.utils import canonicalize_name
-
+from builder.distributions import canonical, covers
 from builder.errors import Problem
 from builder.schema import did_you_mean, value_at
 
@@ -75,7 +73,7 @@ def _names_written_twice(document: Document) -> Iterator[Problem]:
     for path in paths:
         seen: dict[str, str] = {}
         for name in _named(document, *path):
-            first = seen.setdefault(canonicalize_name(name), name)
+            first = seen.setdefault(canonical(name), name)
             if first != name:
                 line = document.where(*path, first).line
                 message = f"{name!r} and {first!r} (line {line}) are the same distribution"
@@ -94,8 +92,7 @@ def _names_in_two_lists(document: Document) -> Iterator[Problem]:
 
 def _overlap(name: str, other: str) -> bool:
     """Whether one pattern covers the other; two patterns that merely may meet do not count."""
-    a, b = canonicalize_name(name), canonicalize_name(other)
-    return fnmatch.fnmatchcase(a, b) or fnmatch.fnmatchcase(b, a)
+    return covers(other, name) or covers(name, other)
 
 
 def _variables(document: Document) -> Iterator[Problem]:
@@ -132,8 +129,8 @@ def _prebuilt(document: Document) -> Iterator[Problem]:
     for name in _named(document, "prebuilt"):
         address = value_at(document, ("prebuilt", name, "address"))
         file = unquote(address.rpartition("/")[2]) if isinstance(address, str) else ""
-        if file.count("-") and canonicalize_name(file.partition("-")[0]) != canonicalize_name(name):
-            hint = f"call it {canonicalize_name(file.partition('-')[0])!r}, or give the address of a wheel of {name!r}"
+        if file.count("-") and canonical(file.partition("-")[0]) != canonical(name):
+            hint = f"call it {canonical(file.partition('-')[0])!r}, or give the address of a wheel of {name!r}"
             yield Problem(f"{file} is no wheel of {name!r}", document.where_value("prebuilt", name, "address"), hint)
 
 
@@ -155,7 +152,7 @@ def _sources(document: Document) -> Iterator[Problem]:
         else:
             yield from _installs(document, name)
     yield from _same_value(document, "repository", "checkout", checkout)
-    yield from _same_value(document, "distribution", "distribution", canonicalize_name)
+    yield from _same_value(document, "distribution", "distribution", canonical)
 
 
 def _other_source(
@@ -232,15 +229,15 @@ def checkout(repository: str) -> str:
     return "/opt/" + repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
-def _same_value(document: Document, key: str, what: str, canonical: Any) -> Iterator[Problem]:  # noqa: ANN401
+def _same_value(document: Document, key: str, what: str, form: Any) -> Iterator[Problem]:  # noqa: ANN401
     seen: dict[str, str] = {}
     for name in _named(document, "sources"):
         value = value_at(document, ("sources", name, key))
         if not isinstance(value, str):
             continue
-        first = seen.setdefault(canonical(value), name)
+        first = seen.setdefault(form(value), name)
         if first != name:
-            message = f"sources {first!r} and {name!r} have one {what}: {canonical(value)}"
+            message = f"sources {first!r} and {name!r} have one {what}: {form(value)}"
             yield Problem(
                 message, document.where_value("sources", name, key), f"give one of them another {key}, or remove it"
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
+from builder.distributions import canonical
 
 if TYPE_CHECKING:
     from builder.entries import Patch, Source
@@ -77,8 +77,8 @@ def content(manifest: Manifest) -> Entry:
 
 def _locked(manifest: Manifest) -> dict[str, str]:
     """The versions that its lock adds to those that the manifest says itself."""
-    said: dict[str, str] = {canonicalize_name(name): one.version for name, one in manifest.constraints.items()}
-    said |= {canonicalize_name(name): f"=={one.version}" for name, one in manifest.overrides.items()}
+    said: dict[str, str] = {canonical(name): one.version for name, one in manifest.constraints.items()}
+    said |= {canonical(name): f"=={one.version}" for name, one in manifest.overrides.items()}
     return {name: version for name, version in sorted(manifest.locked.items()) if said.get(name) != f"=={version}"}
 
 
@@ -87,7 +87,7 @@ def _waived(manifest: Manifest, name: str) -> dict[str, str]:
     return {
         needed: f"pip_check.{written}.{needed}"
         for written, waivers in manifest.pip_check.items()
-        if canonicalize_name(written) == canonicalize_name(name)
+        if canonical(written) == canonical(name)
         for needed in waivers
     }
 
