@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,16 +25,14 @@ _BUILTIN = _BEFORE_A_COMMAND | {
 _CALLED_BY = {"/bin/source.py": "git"}
 
 
-@dataclass(frozen=True, slots=True)
-class Heredoc:
+class Heredoc(NamedTuple):
     delimiter: str
     quoted: bool
     body: tuple[str, ...]
     line: int  # of the body's first line
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction: its keyword, its text without heredoc bodies, its heredocs."""
 
     keyword: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.dockerfile import Instruction, commands, parse
 from builder.errors import Location, Problem
@@ -23,8 +22,7 @@ _DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?[-=]")
 _ENV = re.compile(r'(\w+)="?([^"]*)"?')
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(NamedTuple):
     """What is known of the image that the file starts from.
 
     Attributes:
@@ -36,8 +34,7 @@ class Base:
     tools: Collection[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a rule may look at."""
 
     lines: tuple[str, ...]
