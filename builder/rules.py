@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from builder.dockerfile import Instruction, commands, parse
@@ -37,20 +38,29 @@ class Base(NamedTuple):
 class Context(NamedTuple):
     """What a rule may look at."""
 
-    lines: tuple[str, ...]
+    text: str
     instructions: tuple[Instruction, ...]
     base: Base
 
-    @property
-    def scripts(self) -> Iterator[tuple[Instruction, int, str]]:
-        """Each line of each RUN: its instruction, its number, its text."""
+    def scripts(self, *marks: str) -> Iterator[tuple[Instruction, int, str]]:
+        """Each line of a RUN that has one of `marks` in it: its instruction, its number, its text."""
         for instruction in self.instructions:
             if instruction.keyword != "RUN":
                 continue
-            if not instruction.heredocs:
-                yield instruction, instruction.line, instruction.text
-            for heredoc in instruction.heredocs:
-                yield from ((instruction, heredoc.line + i, line) for i, line in enumerate(heredoc.body))
+            texts = [(heredoc.line, heredoc.text) for heredoc in instruction.heredocs]
+            for first, text in texts or [(instruction.line, instruction.text)]:
+                if any(mark in text for mark in marks):
+                    lines = enumerate(text.split("\n"), first)
+                    yield from ((instruction, i, line) for i, line in lines if any(mark in line for mark in marks))
+
+    def found(self, rule: Callable[[str], Sequence[Finding]]) -> Iterator[Finding]:
+        """What `rule` finds in the whole text, part by part: what stands in a heredoc is most often known from before."""
+        at, first = 0, 1
+        for heredoc in (heredoc for instruction in self.instructions for heredoc in instruction.heredocs):
+            yield from ((first + line, message) for line, message in rule(self.text[at : heredoc.begin]))
+            yield from ((heredoc.line + line, message) for line, message in rule(heredoc.text))
+            at, first = heredoc.begin + len(heredoc.text), heredoc.line + heredoc.text.count("\n")
+        yield from ((first + line, message) for line, message in rule(self.text[at:]))
 
 
 Finding = tuple[int, str]
@@ -100,9 +110,13 @@ def one_stage(context: Context) -> Iterator[Finding]:
 
 def no_syntax_line(context: Context) -> Iterator[Finding]:
     """A syntax line makes BuildKit ask a registry for its frontend."""
-    for number, line in enumerate(context.lines, 1):
-        if line.startswith("#") and _DIRECTIVE.match(line):
-            yield number, f"parser directive {line!r}"
+    return context.found(_directives)
+
+
+@lru_cache(maxsize=256)
+def _directives(part: str) -> tuple[Finding, ...]:
+    comments = [(number, line) for number, line in enumerate(part.split("\n")) if line.startswith("#")]
+    return tuple((number, f"parser directive {line!r}") for number, line in comments if _DIRECTIVE.match(line))
 
 
 def argument_stands_before_its_first_use(context: Context) -> Iterator[Finding]:
@@ -127,7 +141,7 @@ def argument_is_not_shadowed(context: Context) -> Iterator[Finding]:
 
 def default_is_not_shadowed(context: Context) -> Iterator[Finding]:
     """A script's `${NAME:-default}` never takes its default where the base sets NAME."""
-    for instruction, number, line in context.scripts:
+    for instruction, number, line in context.scripts("${"):
         for name in _DEFAULT.findall(line):
             if name in context.base.variables:
                 yield number, f"the default of {name} in {instruction.name} is shadowed by the base's ENV {name}"
@@ -156,7 +170,7 @@ def every_tool_is_in_the_base(context: Context) -> Iterator[Finding]:
 
 def every_pip_install_is_guarded(context: Context) -> Iterator[Finding]:
     """Two forms may call pip themselves: a list by hash, and what stands on the disk without dependencies."""
-    for instruction, number, line in context.scripts:
+    for instruction, number, line in context.scripts("install"):
         if not re.search(r"\b(pip3?|uv)\b.*\binstall\b|\beasy_install\b", line) or line.lstrip().startswith("#"):
             continue
         words = set(line.split())
@@ -173,14 +187,13 @@ def every_pip_install_is_guarded(context: Context) -> Iterator[Finding]:
         }
         if forbidden:
             yield number, f"{', '.join(sorted(forbidden))} in {instruction.name}"
-        body = instruction.heredocs[0].body if instruction.heredocs else ()
-        if not any("/bin/seal.py" in other for other in body):
+        if not instruction.heredocs or "/bin/seal.py" not in instruction.heredocs[0].text:
             yield number, f"{instruction.name} installs and does not compare the seal"
 
 
 def every_assertion_can_fail(context: Context) -> Iterator[Finding]:
     """`! command` never stops a script, and `|| true` hides a failure."""
-    for _, number, line in context.scripts:
+    for _, number, line in context.scripts("!", "||"):
         if re.match(r"\s*!\s", line):
             yield number, "an assertion by a negated command never fails"
         if re.search(r"\|\|\s*(true|:)(\s|$)", line):
@@ -189,13 +202,21 @@ def every_assertion_can_fail(context: Context) -> Iterator[Finding]:
 
 def no_foreign_rocm(context: Context) -> Iterator[Finding]:
     """Not every base has /opt/rocm; its ROCM_PATH says where ROCm is."""
-    for _, number, line in context.scripts:
-        if "/opt/rocm" in line:
-            yield number, "/opt/rocm stands literally in a script"
+    for _, number, _ in context.scripts("/opt/rocm"):
+        yield number, "/opt/rocm stands literally in a script"
 
 
 def lines_fit_the_parser(context: Context) -> Iterator[Finding]:
-    for number, line in enumerate(context.lines, 1):
+    return context.found(_unfit)
+
+
+@lru_cache(maxsize=256)
+def _unfit(part: str) -> tuple[Finding, ...]:
+    return tuple(_unfit_lines(part))
+
+
+def _unfit_lines(part: str) -> Iterator[Finding]:
+    for number, line in enumerate(part.split("\n")):
         # Most lines are of ASCII, each character a byte.
         if (length := len(line) if line.isascii() else len(line.encode())) > LONGEST_LINE:
             yield number, f"line of {length} bytes; BuildKit cuts at {LONGEST_LINE}"
@@ -229,6 +250,6 @@ def problems(text: str, path: Path, base: Base) -> list[Problem]:
         instructions = parse(text)
     except ValueError as error:
         return [Problem(str(error), Location(path, 1))]
-    context = Context(tuple(text.split("\n")), instructions, base)
+    context = Context(text, instructions, base)
     found = sorted((finding, rule.__name__) for rule in RULES for finding in rule(context))
     return [Problem(f"{message} ({rule})", Location(path, line)) for (line, message), rule in found]
