@@ -26,13 +26,12 @@ _CALLED_BY = {"/bin/source.py": "git"}
 
 
 class Heredoc(NamedTuple):
-    """A heredoc by what stands in it, up to its last newline; `line` and `begin` say where, in lines and in characters."""
+    """A heredoc: what stands in it, with its last newline, and the number of its first line."""
 
     delimiter: str
     quoted: bool
     text: str
     line: int
-    begin: int
 
     @property
     def body(self) -> tuple[str, ...]:
@@ -93,7 +92,7 @@ def _instructions(text: str) -> Iterator[Instruction]:
                 end = text.find(f"\n{delimiter}\n", at - 1) + 1
                 if not end:
                     raise ValueError(f"line {first}: heredoc {delimiter} never ends")
-                heredocs.append(Heredoc(delimiter, bool(quote), text[at:end], number, at))
+                heredocs.append(Heredoc(delimiter, bool(quote), text[at:end], number))
                 number += text.count("\n", at, end) + 1
                 at = end + len(delimiter) + 1
         yield Instruction(keyword, rest, first, tuple(heredocs))

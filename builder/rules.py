@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from builder.dockerfile import Instruction, commands, parse
@@ -17,8 +16,8 @@ STRICT_SHELL = '["/bin/bash", "-euo", "pipefail", "-c"]'
 # BuildKit's parser reads lines into a buffer of 64 KiB and cuts what is longer.
 LONGEST_LINE = 65_535
 
-_DIRECTIVE = re.compile(r"#\s*(syntax|escape|check)\s*=")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f]")
+_DIRECTIVE = re.compile(r"\n(#[^\S\n]*(?:syntax|escape|check)[^\S\n]*=.*)")
+_CONTROLS = [chr(code) for code in range(0x20) if chr(code) not in "\t\n"]
 _DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?[-=]")
 _ENV = re.compile(r'(\w+)="?([^"]*)"?')
 
@@ -52,15 +51,6 @@ class Context(NamedTuple):
                 if any(mark in text for mark in marks):
                     lines = enumerate(text.split("\n"), first)
                     yield from ((instruction, i, line) for i, line in lines if any(mark in line for mark in marks))
-
-    def found(self, rule: Callable[[str], Sequence[Finding]]) -> Iterator[Finding]:
-        """What `rule` finds in the whole text, part by part: what stands in a heredoc is most often known from before."""
-        at, first = 0, 1
-        for heredoc in (heredoc for instruction in self.instructions for heredoc in instruction.heredocs):
-            yield from ((first + line, message) for line, message in rule(self.text[at : heredoc.begin]))
-            yield from ((heredoc.line + line, message) for line, message in rule(heredoc.text))
-            at, first = heredoc.begin + len(heredoc.text), heredoc.line + heredoc.text.count("\n")
-        yield from ((first + line, message) for line, message in rule(self.text[at:]))
 
 
 Finding = tuple[int, str]
@@ -110,13 +100,9 @@ def one_stage(context: Context) -> Iterator[Finding]:
 
 def no_syntax_line(context: Context) -> Iterator[Finding]:
     """A syntax line makes BuildKit ask a registry for its frontend."""
-    return context.found(_directives)
-
-
-@lru_cache(maxsize=256)
-def _directives(part: str) -> tuple[Finding, ...]:
-    comments = [(number, line) for number, line in enumerate(part.split("\n")) if line.startswith("#")]
-    return tuple((number, f"parser directive {line!r}") for number, line in comments if _DIRECTIVE.match(line))
+    text = f"\n{context.text}"
+    for found in _DIRECTIVE.finditer(text):
+        yield text.count("\n", 0, found.end()), f"parser directive {found[1]!r}"
 
 
 def argument_stands_before_its_first_use(context: Context) -> Iterator[Finding]:
@@ -207,21 +193,24 @@ def no_foreign_rocm(context: Context) -> Iterator[Finding]:
 
 
 def lines_fit_the_parser(context: Context) -> Iterator[Finding]:
-    return context.found(_unfit)
-
-
-@lru_cache(maxsize=256)
-def _unfit(part: str) -> tuple[Finding, ...]:
-    return tuple(_unfit_lines(part))
-
-
-def _unfit_lines(part: str) -> Iterator[Finding]:
-    for number, line in enumerate(part.split("\n")):
-        # Most lines are of ASCII, each character a byte.
-        if (length := len(line) if line.isascii() else len(line.encode())) > LONGEST_LINE:
+    if not _has_a_long_line(context.text) and not any(control in context.text for control in _CONTROLS):
+        return
+    for number, line in enumerate(context.text.split("\n"), 1):
+        if (length := len(line.encode())) > LONGEST_LINE:
             yield number, f"line of {length} bytes; BuildKit cuts at {LONGEST_LINE}"
-        if not line.isprintable() and _CONTROL.search(line):
+        if any(control in line for control in _CONTROLS):
             yield number, "control character"
+
+
+def _has_a_long_line(text: str) -> bool:
+    """Whether a line may be too long: no look at each, since there are thousands, and a character has at most 4 bytes."""
+    at, step = 0, LONGEST_LINE // 4
+    while len(text) - at > step:
+        end = text.rfind("\n", at, at + step)
+        if end < 0:
+            return True
+        at = end + 1
+    return False
 
 
 Rule = Callable[[Context], Iterator[Finding]]
