@@ -11,7 +11,7 @@ from builder.errors import Problem
 from builder.schema import did_you_mean, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from builder.document import Document
 
@@ -82,12 +82,19 @@ def _names_written_twice(document: Document) -> Iterator[Problem]:
 
 def _names_in_two_lists(document: Document) -> Iterator[Problem]:
     for first, second, reason in _APART:
-        for name in _named(document, second):
-            for other in _named(document, first):
-                if _overlap(name, other):
-                    line = document.where(first, other).line
-                    message = f"{name!r} is in {second} and in {first} (line {line})"
-                    yield Problem(message, document.where(second, name), f"{reason}; keep one")
+        for name, other in _overlapping(_named(document, second), _named(document, first)):
+            line = document.where(first, other).line
+            message = f"{name!r} is in {second} and in {first} (line {line})"
+            yield Problem(message, document.where(second, name), f"{reason}; keep one")
+
+
+def _overlapping(names: Iterable[str], others: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The pairs that overlap; few names do, and of most that is known without a look at each pair."""
+    plain = {canonical(other) for other in others}
+    patterns = [other for other in others if "*" in other]
+    for name in names:
+        if "*" in name or canonical(name) in plain or any(covers(pattern, name) for pattern in patterns):
+            yield from ((name, other) for other in others if _overlap(name, other))
 
 
 def _overlap(name: str, other: str) -> bool:
