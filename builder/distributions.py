@@ -70,7 +70,7 @@ def same_release(version: str, other: str) -> bool:
 
 
 def wheel(file: str) -> tuple[str, frozenset[str]] | None:
-    """The version that a wheel's file name tells, and the interpreters that it is for; None where it is no such name."""
+    """The version and the interpreters that a wheel's file name tells; None where it is no such name."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415
 
     try:

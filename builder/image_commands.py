@@ -162,8 +162,8 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     Example: python -m builder probe rocm/primus:v26.4
     """
     from builder.errors import Problem, UsageError, VerificationError  # noqa: PLC0415
-    from builder.render import LABEL  # noqa: PLC0415
     from builder.files import write_atomically  # noqa: PLC0415
+    from builder.render import LABEL  # noqa: PLC0415
     from builder.report import Report, assert_format  # noqa: PLC0415
 
     if file:

@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic_core import SchemaSerializer, SchemaValidator
@@ -110,7 +110,11 @@ class Written:
         return found
 
     def model_dump(
-        self, *, mode: Literal["json", "python"] = "python", exclude: set[str] | None = None, exclude_defaults: bool = False
+        self,
+        *,
+        mode: Literal["json", "python"] = "python",
+        exclude: set[str] | None = None,
+        exclude_defaults: bool = False,
     ) -> dict[str, Any]:
         """All keys with their values; models in it are dicts too."""
         found: dict[str, Any] = _serializer(type(self)).to_python(
@@ -128,7 +132,7 @@ class Written:
         return other
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> _Schema:  # noqa: ARG003 (pydantic's way)
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> _Schema:
         return _whole(cls)
 
 
@@ -151,7 +155,9 @@ def _whole(model: type[Written]) -> _Schema:
 
 
 def _of_model(model: type[Written], within: dict[type[Written], _Schema]) -> _Schema:
-    fields = {name: {"type": "model-field", "schema": _of_field(field, within)} for name, field in model.model_fields.items()}
+    fields = {
+        name: {"type": "model-field", "schema": _of_field(field, within)} for name, field in model.model_fields.items()
+    }
     return {
         "type": "model",
         "cls": model,
@@ -170,14 +176,9 @@ def _of_field(field: Field, within: dict[type[Written], _Schema]) -> _Schema:
 
 
 def _of(kind: Any, within: dict[type[Written], _Schema]) -> _Schema:  # noqa: ANN401 (a type expression)
-    if kind in _SCALARS:
-        return {"type": _SCALARS[kind]}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        schema = _of(arguments[0], within)
-        for mark in arguments[1:]:
-            schema = mark.over(schema)
-        return schema
+        return reduce(lambda schema, mark: mark.over(schema), arguments[1:], _of(arguments[0], within))
     if origin is Literal:
         return {"type": "literal", "expected": list(arguments)}
     if origin is Mapping:
@@ -187,6 +188,10 @@ def _of(kind: Any, within: dict[type[Written], _Schema]) -> _Schema:  # noqa: AN
         return {"type": "tuple", "items_schema": [_of(arguments[0], within)], "variadic_item_index": 0}
     if type(None) in arguments:
         return {"type": "nullable", "schema": _of(arguments[0], within)}
-    if kind not in within:
-        within[kind] = _of_model(kind, within)
-    return {"type": "definition-ref", "schema_ref": within[kind]["ref"]}
+    return {"type": _SCALARS[kind]} if kind in _SCALARS else _of_one_within(kind, within)
+
+
+def _of_one_within(model: type[Written], within: dict[type[Written], _Schema]) -> _Schema:
+    if model not in within:
+        within[model] = _of_model(model, within)
+    return {"type": "definition-ref", "schema_ref": within[model]["ref"]}

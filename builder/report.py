@@ -9,7 +9,6 @@ import re
 import tempfile
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from builder.errors import Problem, UsageError, writing
@@ -17,6 +16,7 @@ from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from builder import trace
     from builder.errors import BuilderError

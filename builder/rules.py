@@ -203,7 +203,7 @@ def lines_fit_the_parser(context: Context) -> Iterator[Finding]:
 
 
 def _has_a_long_line(text: str) -> bool:
-    """Whether a line may be too long: no look at each, since there are thousands, and a character has at most 4 bytes."""
+    """Whether a line may be too long, without a look at each of thousands; a character has at most 4 bytes."""
     at, step = 0, LONGEST_LINE // 4
     while len(text) - at > step:
         end = text.rfind("\n", at, at + step)

@@ -36,7 +36,12 @@ USUAL = shape(rendered(fields.read(fields.VALUE)))
 
 def test_no_field_of_a_model_is_left_out() -> None:
     found = [found for room in (entries, manifest) for found in vars(room).values()]
-    named = {name for kind in found if isinstance(kind, type) and issubclass(kind, models.Written) for name in kind.model_fields}
+    named = {
+        name
+        for kind in found
+        if isinstance(kind, type) and issubclass(kind, models.Written)
+        for name in kind.model_fields
+    }
     there = {part for spot in fields.SPOTS for part in spot if isinstance(part, str)}
     assert named - there == {"extends"}
 
