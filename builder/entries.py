@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 (models reads the annotations)
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from builder import consistency, distributions, models
+import annotated_types
+import pydantic
+
+from builder import consistency, distributions, schema
 from builder import vocabulary as v
 
 UNKNOWN = v.UNKNOWN
-AtLeastOne = models.AT_LEAST_ONE
+AtLeastOne = annotated_types.MinLen(1)
 
 
-class Reasoned(models.Written):
+class Reasoned(schema.Written):
     """A choice that says why."""
 
     reason: v.Text
@@ -38,7 +41,7 @@ class Override(Reasoned):
     version: v.ExactVersion
 
 
-class BuildTool(models.Written):
+class BuildTool(schema.Written):
     """One wheel by its hash: a program that works on the image."""
 
     version: v.ExactVersion
@@ -58,7 +61,7 @@ class Variable(Reasoned):
     value: v.EnvValue
 
 
-class Base(models.Written):
+class Base(schema.Written):
     """The image that everything is built on, and the name of the facts about it."""
 
     image: v.ImageName
@@ -71,15 +74,15 @@ class Base(models.Written):
         return self.image if self.digest == UNKNOWN else f"{self.image}@{self.digest}"
 
 
-class Requirements(models.Written):
+class Requirements(schema.Written):
     """A source's requirement file, and what is changed in it before it is resolved; without a file, what is added."""
 
     file: v.RelativePath | None = None
-    without: Mapping[v.Distribution, Reasoned] = models.EMPTY
-    add: Mapping[v.Distribution, Constraint] = models.EMPTY
+    without: Mapping[v.Distribution, Reasoned] = pydantic.Field(default_factory=dict)
+    add: Mapping[v.Distribution, Constraint] = pydantic.Field(default_factory=dict)
 
 
-class Patch(models.Written):
+class Patch(schema.Written):
     """A patch by its path: in the tree of `source`, or in this project where none is named."""
 
     path: v.PatchPath
@@ -87,7 +90,7 @@ class Patch(models.Written):
     sha256: v.Sha256 | None = None
 
 
-class Source(models.Written):
+class Source(schema.Written):
     """One git coordinate and how it is installed; of a shipped one, the base already has what was built from it."""
 
     recipe: Literal["wheel", "editable", "shipped"]
@@ -97,15 +100,15 @@ class Source(models.Written):
     modules: Annotated[tuple[v.Module, ...], AtLeastOne]
     tag: v.Tag | None = None
     submodules: v.Boolean = False
-    build_env: Mapping[v.EnvName, Variable] = models.EMPTY
+    build_env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
     device_code: tuple[v.Module, ...] = ()
     requirements: Requirements | None = None
     patches: tuple[Patch, ...] = ()
     imports_from: tuple[v.SourceName, ...] = ()
     tests: tuple[v.RelativePath, ...] = ()
-    unused: Mapping[v.FileGlob, Reasoned] = models.EMPTY
+    unused: Mapping[v.FileGlob, Reasoned] = pydantic.Field(default_factory=dict)
 
-    _name: str = ""
+    _name: str = pydantic.PrivateAttr(default="")
 
     @property
     def name(self) -> str:

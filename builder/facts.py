@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 (models reads the annotations)
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from builder import located_yaml, models, schema
+import pydantic
+
+from builder import located_yaml, schema
 from builder import vocabulary as v
 from builder.distributions import canonical, covers, same_release
 from builder.errors import Location, ManifestError, Problem
@@ -22,7 +24,7 @@ FOLDER = "images/bases"
 USUAL_ROCM = "/opt/rocm"
 
 
-class Python(models.Written):
+class Python(schema.Written):
     """The interpreter that the image's programs run with."""
 
     version: v.ExactVersion
@@ -30,7 +32,7 @@ class Python(models.Written):
     site_packages: v.AbsolutePath
 
 
-class Facts(models.Written):
+class Facts(schema.Written):
     """One base image by its digest; None is what nobody has established.
 
     Attributes:
@@ -51,7 +53,7 @@ class Facts(models.Written):
     size_gb: v.Gigabytes | None = None
     system: v.Text
     python: Python
-    env: Mapping[v.EnvName, v.EnvValue] = models.EMPTY
+    env: Mapping[v.EnvName, v.EnvValue] = pydantic.Field(default_factory=dict)
     env_unknown: tuple[v.EnvName, ...] = ()
     entrypoint: tuple[v.EnvValue, ...] | None = None
     rocm: v.ExactVersion | None = None
@@ -63,7 +65,7 @@ class Facts(models.Written):
     flavours: Mapping[v.Distribution, Literal["rocm", "cuda", "cpu"]] | None = None
     requirements: Mapping[v.Distribution, tuple[v.RequirementLine, ...]] | None = None
 
-    _document: Document
+    _document: Document = pydantic.PrivateAttr()
 
     @property
     def path(self) -> Path:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence  # noqa: TC003 (models reads the annotations)
+from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import pydantic
 from pydantic_core import PydanticCustomError
 
-from builder import consistency, entries, located_yaml, models, schema
+from builder import consistency, entries, located_yaml, schema
 from builder import lock as locks
 from builder import vocabulary as v
 from builder.entries import (
@@ -27,12 +28,12 @@ from builder.entries import (
     Variable,
 )
 from builder.errors import Location, ManifestError, Problem, UsageError
+from builder.lock import Lock  # noqa: TC001 (pydantic reads the annotations)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.document import Document, KeyPath
-    from builder.lock import Lock
 
 PINS = {"base": ("image", "digest"), "sources": ("repository", "tag", "commit"), "prebuilt": ("address", "sha256")}
 SHARED = "shared"  # beside the manifests: the folder of what several have in common
@@ -41,36 +42,36 @@ Need = Literal["disk_gb", "memory_gb", "minutes"]  # of the machine that builds 
 PipOption = Literal["extra-index-url", "force-reinstall", "ignore-installed"]
 
 
-class Manifest(models.Written):
+class Manifest(schema.Written):
     """One image; mappings keep the order of the file, and what it shares with others follows its own."""
 
     summary: v.Text
     extends: v.SharedName | None = None
     base: Base
     gpu_targets: Annotated[tuple[v.GpuTarget, ...], AtLeastOne]
-    needs: Mapping[Need, v.Count] = models.EMPTY
+    needs: Mapping[Need, v.Count] = pydantic.Field(default_factory=dict)
     sealed: Annotated[Mapping[v.DistributionGlob, Chosen], AtLeastOne]
-    forbidden: Mapping[v.DistributionGlob, Reasoned] = models.EMPTY
-    constraints: Mapping[v.Distribution, Constraint] = models.EMPTY
-    overrides: Mapping[v.Distribution, Override] = models.EMPTY
-    source_builds: Mapping[v.Distribution, Reasoned] = models.EMPTY
-    ignored_pip_options: Mapping[PipOption, Reasoned] = models.EMPTY
-    installer: Mapping[Literal["uv"], BuildTool] = models.EMPTY
-    build_tools: Mapping[v.Distribution, BuildTool] = models.EMPTY
-    removed: Mapping[v.Distribution, Chosen] = models.EMPTY
-    links: Mapping[v.AbsolutePath, Link] = models.EMPTY
-    executables: Mapping[v.AbsolutePath, Reasoned] = models.EMPTY
-    prebuilt: Mapping[v.Distribution, Prebuilt] = models.EMPTY
+    forbidden: Mapping[v.DistributionGlob, Reasoned] = pydantic.Field(default_factory=dict)
+    constraints: Mapping[v.Distribution, Constraint] = pydantic.Field(default_factory=dict)
+    overrides: Mapping[v.Distribution, Override] = pydantic.Field(default_factory=dict)
+    source_builds: Mapping[v.Distribution, Reasoned] = pydantic.Field(default_factory=dict)
+    ignored_pip_options: Mapping[PipOption, Reasoned] = pydantic.Field(default_factory=dict)
+    installer: Mapping[Literal["uv"], BuildTool] = pydantic.Field(default_factory=dict)
+    build_tools: Mapping[v.Distribution, BuildTool] = pydantic.Field(default_factory=dict)
+    removed: Mapping[v.Distribution, Chosen] = pydantic.Field(default_factory=dict)
+    links: Mapping[v.AbsolutePath, Link] = pydantic.Field(default_factory=dict)
+    executables: Mapping[v.AbsolutePath, Reasoned] = pydantic.Field(default_factory=dict)
+    prebuilt: Mapping[v.Distribution, Prebuilt] = pydantic.Field(default_factory=dict)
     sources: Annotated[Mapping[v.SourceName, Source], AtLeastOne]
-    env: Mapping[v.EnvName, Variable] = models.EMPTY
-    dropped_env: Mapping[v.EnvName, Reasoned] = models.EMPTY
-    forbidden_env: Mapping[v.EnvName, Reasoned] = models.EMPTY
-    pip_check: Mapping[v.Distribution, Mapping[v.Distribution, Reasoned]] = models.EMPTY
+    env: Mapping[v.EnvName, Variable] = pydantic.Field(default_factory=dict)
+    dropped_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
+    forbidden_env: Mapping[v.EnvName, Reasoned] = pydantic.Field(default_factory=dict)
+    pip_check: Mapping[v.Distribution, Mapping[v.Distribution, Reasoned]] = pydantic.Field(default_factory=dict)
     workdir: v.AbsolutePath
     entrypoint: Annotated[tuple[v.Text, ...], AtLeastOne]
 
-    _document: Document
-    _lock: Lock | None = None
+    _document: Document = pydantic.PrivateAttr()
+    _lock: Lock | None = pydantic.PrivateAttr(default=None)
 
     @property
     def path(self) -> Path:

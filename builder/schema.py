@@ -1,15 +1,15 @@
-"""What a document is as a model, and its faults in words with a place."""
+"""Strict models, and their faults in words with a place."""
 
 from __future__ import annotations
 
+import difflib
 import typing
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic_core import ValidationError
+import pydantic
 
 from builder.errors import ManifestError, Problem
-from builder.models import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +28,14 @@ _WANTED = {
     "tuple_type": "a list",
 }
 
+
+class Written(pydantic.BaseModel):
+    """What people write: nothing is converted, nothing is ignored, nothing changes later."""
+
+    # Deferred: a model within another is built once, with that one.
+    model_config = pydantic.ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
+
+
 Model = TypeVar("Model", bound=Written)
 
 
@@ -41,7 +49,7 @@ def read(model: type[Model], document: Document, rules: Callable[[Document], Ite
     value: Model | None = None
     try:
         value = model.model_validate(document.value)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         faults = error.errors()
         meant = {path for fault in faults if (path := _meant(model, fault))}
         problems += [
@@ -62,8 +70,6 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """What is written almost like `wrong`."""
-    import difflib  # noqa: PLC0415 (most of what is read has no fault)
-
     return next(iter(difflib.get_close_matches(wrong, sorted(known), n=1)), None)
 
 
@@ -161,8 +167,6 @@ def _keys(model: type[Written], path: Iterable[str | int]) -> list[str]:
 
 
 def _bare(kind: Any) -> Any:  # noqa: ANN401 (a type expression)
-    """A type without its marks and without `| None`."""
-    if typing.get_origin(kind) is Annotated:
-        kind = typing.get_args(kind)[0]
+    """A type without `| None`."""
     choices = [choice for choice in typing.get_args(kind) if choice is not type(None)]
     return choices[0] if type(None) in typing.get_args(kind) else kind

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import unquote
 
+import pydantic
 from pydantic_core import PydanticCustomError
 
-from builder import distributions, models
+from builder import distributions
 from builder.distributions import is_version
 
 if TYPE_CHECKING:
@@ -244,33 +245,33 @@ def requirement(value: str) -> str:
     return value
 
 
-Text = Annotated[str, models.after(text)]
-Boolean = Annotated[bool, models.before(boolean)]
-Commit = Annotated[str, models.after(commit)]
-Count = Annotated[str, models.after(_matching(r"[1-9][0-9]{0,5}", "whole number", "write it as 240"))]
-Digest = Annotated[str, models.after(digest)]
-Sha256 = Annotated[str, models.after(sha256)]
-Sha256OrUnknown = Annotated[str, models.after(sha256_or_unknown)]
-WheelAddress = Annotated[str, models.after(wheel_address)]
-SharedName = Annotated[str, models.after(shared_name)]
-ImageName = Annotated[str, models.after(image)]
-Repository = Annotated[str, models.after(repository)]
-Tag = Annotated[str, models.after(tag)]
-ExactVersion = Annotated[str, models.after(version)]
-Specifier = Annotated[str, models.after(specifier)]
-Distribution = Annotated[str, models.after(distribution)]
-DistributionGlob = Annotated[str, models.after(distribution_glob)]
-GpuTarget = Annotated[str, models.after(gpu_target)]
-EnvName = Annotated[str, models.after(env_name)]
-EnvValue = Annotated[str, models.after(env_value)]
-Module = Annotated[str, models.after(module)]
-SourceName = Annotated[str, models.after(source_name)]
-AbsolutePath = Annotated[str, models.after(absolute_path)]
-RelativePath = Annotated[str, models.after(relative_path)]
-PatchPath = Annotated[str, models.after(patch_path)]
-FileGlob = Annotated[str, models.after(file_glob)]
-FactsName = Annotated[str, models.after(facts_name)]
-Line = Annotated[str, models.after(line)]
-RequirementLine = Annotated[str, models.after(requirement)]
-ToolName = Annotated[str, models.after(tool)]
-Gigabytes = Annotated[float, models.before(gigabytes)]
+Text = Annotated[str, pydantic.AfterValidator(text)]
+Boolean = Annotated[bool, pydantic.BeforeValidator(boolean)]
+Commit = Annotated[str, pydantic.AfterValidator(commit)]
+Count = Annotated[str, pydantic.AfterValidator(_matching(r"[1-9][0-9]{0,5}", "whole number", "write it as 240"))]
+Digest = Annotated[str, pydantic.AfterValidator(digest)]
+Sha256 = Annotated[str, pydantic.AfterValidator(sha256)]
+Sha256OrUnknown = Annotated[str, pydantic.AfterValidator(sha256_or_unknown)]
+WheelAddress = Annotated[str, pydantic.AfterValidator(wheel_address)]
+SharedName = Annotated[str, pydantic.AfterValidator(shared_name)]
+ImageName = Annotated[str, pydantic.AfterValidator(image)]
+Repository = Annotated[str, pydantic.AfterValidator(repository)]
+Tag = Annotated[str, pydantic.AfterValidator(tag)]
+ExactVersion = Annotated[str, pydantic.AfterValidator(version)]
+Specifier = Annotated[str, pydantic.AfterValidator(specifier)]
+Distribution = Annotated[str, pydantic.AfterValidator(distribution)]
+DistributionGlob = Annotated[str, pydantic.AfterValidator(distribution_glob)]
+GpuTarget = Annotated[str, pydantic.AfterValidator(gpu_target)]
+EnvName = Annotated[str, pydantic.AfterValidator(env_name)]
+EnvValue = Annotated[str, pydantic.AfterValidator(env_value)]
+Module = Annotated[str, pydantic.AfterValidator(module)]
+SourceName = Annotated[str, pydantic.AfterValidator(source_name)]
+AbsolutePath = Annotated[str, pydantic.AfterValidator(absolute_path)]
+RelativePath = Annotated[str, pydantic.AfterValidator(relative_path)]
+PatchPath = Annotated[str, pydantic.AfterValidator(patch_path)]
+FileGlob = Annotated[str, pydantic.AfterValidator(file_glob)]
+FactsName = Annotated[str, pydantic.AfterValidator(facts_name)]
+Line = Annotated[str, pydantic.AfterValidator(line)]
+RequirementLine = Annotated[str, pydantic.AfterValidator(requirement)]
+ToolName = Annotated[str, pydantic.AfterValidator(tool)]
+Gigabytes = Annotated[float, pydantic.BeforeValidator(gigabytes)]

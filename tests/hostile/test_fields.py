@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builder import dockerfile, entries, lists, manifest, models, render
+from builder import dockerfile, entries, lists, manifest, render, schema
 from builder.errors import BuilderError, ManifestError, RenderError
 from builder.manifest import Manifest
 
@@ -39,7 +39,7 @@ def test_no_field_of_a_model_is_left_out() -> None:
     named = {
         name
         for kind in found
-        if isinstance(kind, type) and issubclass(kind, models.Written)
+        if isinstance(kind, type) and issubclass(kind, schema.Written)
         for name in kind.model_fields
     }
     there = {part for spot in fields.SPOTS for part in spot if isinstance(part, str)}

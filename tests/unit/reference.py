@@ -7,7 +7,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import pydantic
 import yaml
 from manifests import REAL, ROOT
 
@@ -16,7 +15,7 @@ from builder import checklist, entries, facts, manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from builder.models import Written
+    from builder.schema import Written
 
 KEYS = yaml.safe_load((ROOT / "schema/keys.yaml").read_text(encoding="utf-8"))
 MODELS: tuple[type[Written], ...] = (
@@ -41,7 +40,7 @@ def schema(model: type[Written], *, partial: bool) -> str:
     Args:
         partial: a file may be completed by another, so no key is missing from it.
     """
-    whole = pydantic.TypeAdapter(model).json_schema()
+    whole = model.model_json_schema()
     by_name = {each.__name__: each for each in MODELS}
     for name, part in [(model.__name__, whole), *whole.get("$defs", {}).items()]:
         for key, value in part["properties"].items():
@@ -89,7 +88,7 @@ def _rows(model: type[Written]) -> Iterator[str]:
     for key, field in model.model_fields.items():
         text, example = told(model, key)
         raw = next(base.__annotations__[key] for base in model.__mro__ if key in inspect.get_annotations(base))
-        default = "required" if field.is_required else _value(field.default)
+        default = "required" if field.is_required() else _value(field.get_default(call_default_factory=True))
         yield f"| `{key}` | {_type(raw)} | {default} | {text} | `{_flow(example)}` |"
 
 

@@ -23,7 +23,6 @@ ROOMS = [
         "document",
         "located_yaml",
         "distributions",
-        "models",
         "vocabulary",
         "schema",
         "consistency",
