@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def run(
     text: str | None = None,
 ) -> str:
     """What a program prints; where it fails, its last words end the benchmark."""
-    done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, text=True, check=False)
+    # pip has compiled the peers: what has no bytecode, because this process may not write any, would be compiled anew.
+    kept = {name: value for name, value in (environment or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, cwd=cwd, env=kept, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
     return done.stdout

@@ -20,8 +20,8 @@ from builder import (
     pin_commands,
 )
 from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem, writing
-from builder.project import ROOT, alone, assert_fresh, known_images, load, shown
-from builder.report import write_atomically
+from builder.files import write_atomically
+from builder.project import ROOT, alone, assert_fresh, assert_known, known_images, load, shown
 from builder.told import LOG
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _rendered(name: str) -> Path:
     """The Dockerfile of an image, written; a bump of its manifest does not come in between."""
     from builder import render as rendering  # noqa: PLC0415
 
-    load(name)  # what is no image needs no lock
+    assert_known(name)  # what is no image needs no lock
     with alone(f"manifest:{name}"):
         manifest, facts = load(name)
         write_atomically(ROOT / manifest.dockerfile, rendering.render(manifest, facts))

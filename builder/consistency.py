@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from packaging.utils import canonicalize_name
-
+from builder.distributions import canonical, covers
 from builder.errors import Problem
 from builder.schema import did_you_mean, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from builder.document import Document
 
@@ -75,7 +73,7 @@ def _names_written_twice(document: Document) -> Iterator[Problem]:
     for path in paths:
         seen: dict[str, str] = {}
         for name in _named(document, *path):
-            first = seen.setdefault(canonicalize_name(name), name)
+            first = seen.setdefault(canonical(name), name)
             if first != name:
                 line = document.where(*path, first).line
                 message = f"{name!r} and {first!r} (line {line}) are the same distribution"
@@ -84,18 +82,24 @@ def _names_written_twice(document: Document) -> Iterator[Problem]:
 
 def _names_in_two_lists(document: Document) -> Iterator[Problem]:
     for first, second, reason in _APART:
-        for name in _named(document, second):
-            for other in _named(document, first):
-                if _overlap(name, other):
-                    line = document.where(first, other).line
-                    message = f"{name!r} is in {second} and in {first} (line {line})"
-                    yield Problem(message, document.where(second, name), f"{reason}; keep one")
+        for name, other in _overlapping(_named(document, second), _named(document, first)):
+            line = document.where(first, other).line
+            message = f"{name!r} is in {second} and in {first} (line {line})"
+            yield Problem(message, document.where(second, name), f"{reason}; keep one")
+
+
+def _overlapping(names: Iterable[str], others: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The pairs that overlap; few names do, and of most that is known without a look at each pair."""
+    plain = {canonical(other) for other in others}
+    patterns = [other for other in others if "*" in other]
+    for name in names:
+        if "*" in name or canonical(name) in plain or any(covers(pattern, name) for pattern in patterns):
+            yield from ((name, other) for other in others if _overlap(name, other))
 
 
 def _overlap(name: str, other: str) -> bool:
     """Whether one pattern covers the other; two patterns that merely may meet do not count."""
-    a, b = canonicalize_name(name), canonicalize_name(other)
-    return fnmatch.fnmatchcase(a, b) or fnmatch.fnmatchcase(b, a)
+    return covers(other, name) or covers(name, other)
 
 
 def _variables(document: Document) -> Iterator[Problem]:
@@ -132,8 +136,8 @@ def _prebuilt(document: Document) -> Iterator[Problem]:
     for name in _named(document, "prebuilt"):
         address = value_at(document, ("prebuilt", name, "address"))
         file = unquote(address.rpartition("/")[2]) if isinstance(address, str) else ""
-        if file.count("-") and canonicalize_name(file.partition("-")[0]) != canonicalize_name(name):
-            hint = f"call it {canonicalize_name(file.partition('-')[0])!r}, or give the address of a wheel of {name!r}"
+        if file.count("-") and canonical(file.partition("-")[0]) != canonical(name):
+            hint = f"call it {canonical(file.partition('-')[0])!r}, or give the address of a wheel of {name!r}"
             yield Problem(f"{file} is no wheel of {name!r}", document.where_value("prebuilt", name, "address"), hint)
 
 
@@ -155,7 +159,7 @@ def _sources(document: Document) -> Iterator[Problem]:
         else:
             yield from _installs(document, name)
     yield from _same_value(document, "repository", "checkout", checkout)
-    yield from _same_value(document, "distribution", "distribution", canonicalize_name)
+    yield from _same_value(document, "distribution", "distribution", canonical)
 
 
 def _other_source(
@@ -232,15 +236,15 @@ def checkout(repository: str) -> str:
     return "/opt/" + repository.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
-def _same_value(document: Document, key: str, what: str, canonical: Any) -> Iterator[Problem]:  # noqa: ANN401
+def _same_value(document: Document, key: str, what: str, form: Any) -> Iterator[Problem]:  # noqa: ANN401
     seen: dict[str, str] = {}
     for name in _named(document, "sources"):
         value = value_at(document, ("sources", name, key))
         if not isinstance(value, str):
             continue
-        first = seen.setdefault(canonical(value), name)
+        first = seen.setdefault(form(value), name)
         if first != name:
-            message = f"sources {first!r} and {name!r} have one {what}: {canonical(value)}"
+            message = f"sources {first!r} and {name!r} have one {what}: {form(value)}"
             yield Problem(
                 message, document.where_value("sources", name, key), f"give one of them another {key}, or remove it"
             )

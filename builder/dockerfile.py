@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,16 +25,20 @@ _BUILTIN = _BEFORE_A_COMMAND | {
 _CALLED_BY = {"/bin/source.py": "git"}
 
 
-@dataclass(frozen=True, slots=True)
-class Heredoc:
+class Heredoc(NamedTuple):
+    """A heredoc: what stands in it, with its last newline, and the number of its first line."""
+
     delimiter: str
     quoted: bool
-    body: tuple[str, ...]
-    line: int  # of the body's first line
+    text: str
+    line: int
+
+    @property
+    def body(self) -> tuple[str, ...]:
+        return tuple(self.text.split("\n")[:-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction: its keyword, its text without heredoc bodies, its heredocs."""
 
     keyword: str
@@ -49,13 +52,13 @@ class Instruction:
         return self.heredocs[0].delimiter if self.heredocs else f"{self.keyword} {self.text}"
 
     @property
-    def inputs(self) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
+    def inputs(self) -> tuple[str, str, tuple[str, ...]]:
         """What the builder sees of it; where it stands, and the comments around it, are not among that."""
-        return self.keyword, self.text, tuple(heredoc.body for heredoc in self.heredocs)
+        return self.keyword, self.text, tuple(heredoc.text for heredoc in self.heredocs)
 
     def uses(self, variable: str) -> bool:
-        texts = [self.text, *("\n".join(heredoc.body) for heredoc in self.heredocs if self.keyword == "RUN")]
-        return any(variable in _VARIABLE.findall(text) for text in texts)
+        texts = [self.text, *(heredoc.text for heredoc in self.heredocs if self.keyword == "RUN")]
+        return any(variable in text and variable in _VARIABLE.findall(text) for text in texts)
 
 
 @lru_cache(maxsize=2)  # one render is looked at by rules, tag and matrix, one after the other
@@ -65,37 +68,49 @@ def parse(text: str) -> tuple[Instruction, ...]:
     Raises:
         ValueError: where a heredoc never ends.
     """
-    return tuple(_instructions(text.split("\n")))
+    return tuple(_instructions(text if text.endswith("\n") else f"{text}\n"))
 
 
-def _instructions(lines: list[str]) -> Iterator[Instruction]:
-    at = 0
-    while at < len(lines):
-        start = at
-        if not lines[at].strip() or lines[at].lstrip().startswith("#"):
-            at += 1
+def _instructions(text: str) -> Iterator[Instruction]:
+    """Heredocs are found by their ends: most of a file is programs, whose lines nobody asks for."""
+    at, number = 0, 1
+    while at < len(text):
+        first, (line, at) = number, _line(text, at)
+        number += 1
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
-        parts = [lines[at]]
+        parts = [line]
         while parts[-1].endswith("\\"):
             parts[-1] = parts[-1][:-1]
-            at += 1
-            parts.append(lines[at])
+            part, at = _line(text, at)
+            parts.append(part)
+            number += 1
         keyword, _, rest = " ".join(part.strip() for part in parts).partition(" ")
-        at += 1
         heredocs: list[Heredoc] = []
         if keyword in {"RUN", "COPY", "ADD"}:
             for _, quote, delimiter in _HEREDOC.findall(rest):
-                if delimiter not in lines[at:]:
-                    raise ValueError(f"line {start + 1}: heredoc {delimiter} never ends")
-                end = lines.index(delimiter, at)
-                heredocs.append(Heredoc(delimiter, bool(quote), tuple(lines[at:end]), at + 1))
-                at = end + 1
-        yield Instruction(keyword, rest, start + 1, tuple(heredocs))
+                end = text.find(f"\n{delimiter}\n", at - 1) + 1
+                if not end:
+                    raise ValueError(f"line {first}: heredoc {delimiter} never ends")
+                heredocs.append(Heredoc(delimiter, bool(quote), text[at:end], number))
+                number += text.count("\n", at, end) + 1
+                at = end + len(delimiter) + 1
+        yield Instruction(keyword, rest, first, tuple(heredocs))
+
+
+def _line(text: str, at: int) -> tuple[str, int]:
+    """The line that begins at `at`, and where the next one does; at the end, an empty one."""
+    end = text.find("\n", at)
+    return (text[at:], len(text)) if end < 0 else (text[at:end], end + 1)
 
 
 def commands(step: Instruction) -> frozenset[str]:
     """The programs that a step finds on PATH: those of its script, and those that the image's programs call."""
-    script = "\n".join("\n".join(heredoc.body) for heredoc in step.heredocs)
+    return _commands("".join(heredoc.text for heredoc in step.heredocs))
+
+
+@lru_cache(maxsize=128)  # images share most of their scripts
+def _commands(script: str) -> frozenset[str]:
     lines = [line for line in script.split("\n") if not line.lstrip().startswith("#")]
     text = _PATTERN.sub("", "\n".join(lines).replace("\\\n", " "))
     words = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
 KeyPath = tuple["str | int", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a value stands, and its key if it has one; a scalar's `start` and `end` index the text."""
 
     value: Location
@@ -24,8 +22,7 @@ class Place:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """One file: nested dicts, tuples and texts, and the faults that do not hide the rest.
 
     A value that is missing is None in `value`, and its problem is in `problems`. `texts` has each file that the value
@@ -36,7 +33,7 @@ class Document:
     texts: dict[Path, str]
     value: Any
     problems: tuple[Problem, ...]
-    places: dict[KeyPath, Place] = field(repr=False)
+    places: dict[KeyPath, Place]
 
     def over(self, other: Document) -> Document:
         """Both as one: keys of both are joined, and what else this one says stands in place of what the other says."""

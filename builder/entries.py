@@ -9,9 +9,8 @@ from urllib.parse import unquote
 
 import annotated_types
 import pydantic
-from packaging.utils import parse_wheel_filename
 
-from builder import consistency, schema
+from builder import consistency, distributions, schema
 from builder import vocabulary as v
 
 UNKNOWN = v.UNKNOWN
@@ -129,7 +128,7 @@ class Source(schema.Written):
     @property
     def public_version(self) -> str | None:
         """The version that its tag names; a tag such as v2.15_rocm names none."""
-        return self.tag.removeprefix("v") if self.tag and v.is_version(self.tag) else None
+        return self.tag.removeprefix("v") if self.tag and distributions.is_version(self.tag) else None
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -161,7 +160,18 @@ class Prebuilt(Reasoned):
     @property
     def version(self) -> str:
         """The version that the file's name tells."""
-        return str(parse_wheel_filename(self.file)[1])
+        return self._named[0]
+
+    @property
+    def pythons(self) -> frozenset[str]:
+        """The interpreters that it is for, as wheels name them."""
+        return self._named[1]
+
+    @property
+    def _named(self) -> tuple[str, frozenset[str]]:
+        named = distributions.wheel(self.file)
+        assert named  # noqa: S101 - the address is one of a wheel
+        return named
 
 
 def wheel_argument(distribution: str) -> str:

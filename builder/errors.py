@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.told import plain
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """A place in a text file; lines and columns count from 1."""
 
     path: Path
@@ -26,8 +24,7 @@ class Location:
         return f"{self.path}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing to fix, phrased for the person who has to fix it."""
 
     message: str

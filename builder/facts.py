@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import pydantic
-from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import Version
 
 from builder import located_yaml, schema
 from builder import vocabulary as v
+from builder.distributions import canonical, covers, same_release
 from builder.errors import Location, ManifestError, Problem
 
 if TYPE_CHECKING:
@@ -86,8 +83,7 @@ class Facts(schema.Written):
 
     def matching(self, pattern: str) -> list[str]:
         """The distributions that a name, or a pattern with stars, stands for."""
-        wanted = canonicalize_name(pattern)
-        return [name for name in self.distributions if fnmatch.fnmatchcase(canonicalize_name(name), wanted)]
+        return [name for name in self.distributions if covers(pattern, name)]
 
     def __eq__(self, other: object) -> bool:
         # Where a fact stands is no part of what it says.
@@ -160,10 +156,10 @@ def _contradictions(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
 
 def shipped_otherwise(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
     """Where the base has another version of a source than its tag says."""
-    versions = {canonicalize_name(name): version for name, version in facts.distributions.items()}
+    versions = {canonical(name): version for name, version in facts.distributions.items()}
     for source in manifest.installed_by("shipped"):
-        found, tag = versions.get(canonicalize_name(source.distribution)), source.tag
-        if found and source.public_version and Version(found).public != Version(source.public_version).public:
+        found, tag = versions.get(canonical(source.distribution)), source.tag
+        if found and source.public_version and not same_release(found, source.public_version):
             where = manifest.where("sources", source.name, "tag")
             hint = f"pin the tag of what the base ships, or a base that ships {tag}: base.image"
             yield Problem(f"the base has {source.distribution} {found}, the tag is {tag}", where, hint)
@@ -173,7 +169,7 @@ def _other_python(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
     """Where a prebuilt wheel is one for another Python than the base's."""
     ours = "cp" + "".join(facts.python.version.split(".")[:2])
     for name, wheel in manifest.prebuilt.items():
-        pythons = {tag.interpreter for tag in parse_wheel_filename(wheel.file)[3]}
+        pythons = wheel.pythons
         if not pythons & {ours, "py3"}:
             where = manifest.where("prebuilt", name, "address")
             message = f"{wheel.file} is for {', '.join(sorted(pythons))}, the base has Python {facts.python.version}"
@@ -221,9 +217,11 @@ def _foreign_rocm(manifest: Manifest, facts: Facts) -> Iterator[Problem]:
 
 def _near(name: str, facts: Facts) -> str:
     """What may be meant: a distribution can be called otherwise than its module (aiter: amd-aiter)."""
-    bare = canonicalize_name(name.replace("*", "")).strip("-")
+    import difflib  # noqa: PLC0415 (most manifests name what is there)
+
+    bare = canonical(name.replace("*", "")).strip("-")
     words = set(bare.split("-"))
-    known = {canonicalize_name(found): found for found in facts.distributions}
+    known = {canonical(found): found for found in facts.distributions}
     near = [found for plain, found in known.items() if bare and (bare in plain or plain in words)]
     near += difflib.get_close_matches(bare, set(facts.distributions) - set(near), n=3)
     if near:

@@ -58,7 +58,8 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by
     """
     from builder import layers, page, proof, render  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
-    from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
+    from builder.report import Report, assert_format  # noqa: PLC0415
 
     if file:
         assert_format(file)
@@ -129,7 +130,7 @@ def lock(name: str) -> None:
     Example: python -m builder lock rocm7.14
     """
     from builder import locking, render  # noqa: PLC0415
-    from builder.report import write_together  # noqa: PLC0415
+    from builder.files import write_together  # noqa: PLC0415
 
     manifest, facts = load(name)
     with alone(f"manifest:{name}"):
@@ -161,8 +162,9 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     Example: python -m builder probe rocm/primus:v26.4
     """
     from builder.errors import Problem, UsageError, VerificationError  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
     from builder.render import LABEL  # noqa: PLC0415
-    from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
+    from builder.report import Report, assert_format  # noqa: PLC0415
 
     if file:
         assert_format(file)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
+from builder.distributions import canonical
 
 if TYPE_CHECKING:
     from builder.entries import Patch, Source
@@ -26,6 +26,8 @@ CACHE = "vime-image-"  # begins the id of each: with the default, its place, str
 SCHEMA = 1
 
 Entry = dict[str, object]
+
+_JSON = json.JSONEncoder().encode
 
 
 def cache_mount(name: str) -> str:
@@ -77,8 +79,8 @@ def content(manifest: Manifest) -> Entry:
 
 def _locked(manifest: Manifest) -> dict[str, str]:
     """The versions that its lock adds to those that the manifest says itself."""
-    said: dict[str, str] = {canonicalize_name(name): one.version for name, one in manifest.constraints.items()}
-    said |= {canonicalize_name(name): f"=={one.version}" for name, one in manifest.overrides.items()}
+    said: dict[str, str] = {canonical(name): one.version for name, one in manifest.constraints.items()}
+    said |= {canonical(name): f"=={one.version}" for name, one in manifest.overrides.items()}
     return {name: version for name, version in sorted(manifest.locked.items()) if said.get(name) != f"=={version}"}
 
 
@@ -87,7 +89,7 @@ def _waived(manifest: Manifest, name: str) -> dict[str, str]:
     return {
         needed: f"pip_check.{written}.{needed}"
         for written, waivers in manifest.pip_check.items()
-        if canonicalize_name(written) == canonicalize_name(name)
+        if canonical(written) == canonical(name)
         for needed in waivers
     }
 
@@ -137,15 +139,15 @@ def _lines(entries: Mapping[str, object]) -> Iterator[str]:
         comma = "," if key != keys[-1] else ""
         value = entries[key]
         if isinstance(value, Mapping) and value:
-            yield f" {json.dumps(key)}: {{"
-            yield from _joined(f"  {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
+            yield f" {_JSON(key)}: {{"
+            yield from _joined(f"  {_JSON(name)}: {_JSON(item)}" for name, item in value.items())
             yield f" }}{comma}"
         elif isinstance(value, Sequence) and not isinstance(value, str) and value:
-            yield f" {json.dumps(key)}: ["
-            yield from _joined(f"  {json.dumps(item)}" for item in value)
+            yield f" {_JSON(key)}: ["
+            yield from _joined(f"  {_JSON(item)}" for item in value)
             yield f" ]{comma}"
         else:
-            yield f" {json.dumps(key)}: {json.dumps(value)}{comma}"
+            yield f" {_JSON(key)}: {_JSON(value)}{comma}"
     yield "}"
 
 

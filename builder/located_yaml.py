@@ -26,7 +26,7 @@ LONGEST = 4_096  # characters of one value; no pattern that reads values is slow
 DEEPEST = 16  # levels; a manifest has six
 
 # What editors do not show, or show elsewhere than it stands; a lone CR ends a line for YAML alone.
-_UNSEEN = re.compile(
+_UNSEEN = (
     r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]|\r(?!\n)"
     r"|[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
 )
@@ -106,13 +106,15 @@ def _text(content: bytes, path: Path) -> str:
         where = _place(path, before, len(before))
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise ManifestError(Problem(message, where, "save the file as UTF-8")) from None
+    if text.replace("\n", "").replace("\t", "").isprintable():  # so is every file that has no fault
+        return text
     unseen = [
         Problem(
             f"character U+{ord(found[0]):04X} is not allowed",
             _place(path, text, found.start()),
             "delete it; in double quotes it is written as an escape",
         )
-        for found in itertools.islice(_UNSEEN.finditer(text), 20)
+        for found in itertools.islice(re.finditer(_UNSEEN, text), 20)
     ]
     if unseen:
         raise ManifestError(*unseen)
@@ -168,25 +170,23 @@ class _Reader:
         return value
 
     def _value(self, event: _Event, path: KeyPath, key: Location | None) -> object:
-        where = self._at(event.start_mark)
+        mark = event.start_mark
+        where = self._at(mark)
         self._refuse_marks(event, where)
         self._limit(len(path), event)
-        self.places[path] = Place(where, key, event.start_mark.index, event.end_mark.index)
-        match event:
-            case yaml.ScalarEvent():
-                return self._scalar(event, where, key)
-            case yaml.SequenceStartEvent():
-                return self._list(path)
-            case yaml.MappingStartEvent():
-                return self._mapping(path)
-            case _:  # an alias, refused above
-                return None
+        self.places[path] = Place(where, key, mark.index, event.end_mark.index)
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            return self._scalar(event, where, key)
+        if kind is yaml.MappingStartEvent:
+            return self._mapping(path)
+        return self._list(path) if kind is yaml.SequenceStartEvent else None  # an alias, refused above
 
     def _tell(self, message: str, where: Location, hint: str | None = None) -> None:
         self.problems.append(Problem(message, where, hint))
 
     def _refuse_marks(self, event: _Event, where: Location) -> None:
-        if isinstance(event, yaml.AliasEvent):
+        if type(event) is yaml.AliasEvent:
             self._tell(f"alias '*{event.anchor}' is not allowed", where, "write the value out")
             return
         if event.anchor is not None:
@@ -200,9 +200,9 @@ class _Reader:
             place = where if text else key or where
             self._tell("missing value", place, 'write one, or delete the key; "" is an empty text')
             return None
-        unseen = next((letter for letter in text if letter != "\n" and not letter.isprintable()), None)
+        unseen = () if text.isprintable() else [x for x in text if x != "\n" and not x.isprintable()]
         if unseen:
-            self._tell(f"character U+{ord(unseen):04X} is not allowed", where)
+            self._tell(f"character U+{ord(unseen[0]):04X} is not allowed", where)
             return None
         if len(text) > LONGEST:
             self._tell(f"value has {len(text):,} characters", where, f"at most {LONGEST:,}")
@@ -211,14 +211,14 @@ class _Reader:
 
     def _list(self, path: KeyPath) -> tuple[object, ...]:
         items: list[object] = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+        while type(event := self._next()) is not yaml.SequenceEndEvent:
             items.append(self._value(event, (*path, len(items)), None))
         return tuple(items)
 
     def _mapping(self, path: KeyPath) -> dict[str, object]:
         mapping: dict[str, object] = {}
         lines: dict[str, int] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+        while type(event := self._next()) is not yaml.MappingEndEvent:
             where = self._at(event.start_mark)
             name = self._key(event, path, where)
             known = name is not None and name in lines

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.errors import Location, ManifestError, Problem
 
@@ -35,8 +34,7 @@ _DIGEST = re.compile(r"# manifest (sha256:[0-9a-f]{64})")
 _LINE = re.compile(r"(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)==(?P<version>[\w.!+]+)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(NamedTuple):
     """Versions by distribution, and the digest of the manifest that they hold for."""
 
     manifest: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import pydantic
@@ -230,7 +229,7 @@ def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
     other = parse(files[manifest.path], manifest.path, files)
     found = manifest.lock
     if found and not manifest.stale_lock:
-        found = replace(found, manifest=other.resolution)
+        found = found._replace(manifest=other.resolution)
     return other.with_lock(found)
 
 

@@ -39,7 +39,8 @@ def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict
     """
     from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
-    from builder.report import assert_format, write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
+    from builder.report import assert_format  # noqa: PLC0415
 
     if file:
         assert_format(file)
@@ -108,7 +109,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder.report import assert_writable, write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
+    from builder.report import assert_writable  # noqa: PLC0415
 
     named = [word for word in words[:1] if "=" not in word]
     images = named if named and not all_images else known_images()

@@ -32,13 +32,9 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifes
     """
     from builder import facts as bases  # noqa: PLC0415
     from builder import manifest as manifests  # noqa: PLC0415
-    from builder import schema  # noqa: PLC0415
     from builder.consistency import in_tag  # noqa: PLC0415
 
-    known = known_images()
-    if name not in known:
-        hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
-        raise UsageError(Problem(f"no image {name!r}", hint=hint))
+    known = assert_known(name)
     manifest = manifests.load(shown(ROOT / "images" / f"{name}.yaml"))
     twins = [other for other in known if other != name and in_tag(other) == in_tag(name)]
     if twins:
@@ -47,6 +43,21 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifes
     if overrides:
         manifest = manifests.overridden(manifest, overrides)
     return manifest, bases.of(manifest, shown(ROOT))
+
+
+def assert_known(name: str) -> list[str]:
+    """The names of all images.
+
+    Raises:
+        UsageError: where `name` is none of them.
+    """
+    from builder import schema  # noqa: PLC0415
+
+    known = known_images()
+    if name not in known:
+        hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
+        raise UsageError(Problem(f"no image {name!r}", hint=hint))
+    return known
 
 
 def chosen_targets(manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.dockerfile import Instruction, commands, parse
 from builder.errors import Location, Problem
@@ -17,14 +16,13 @@ STRICT_SHELL = '["/bin/bash", "-euo", "pipefail", "-c"]'
 # BuildKit's parser reads lines into a buffer of 64 KiB and cuts what is longer.
 LONGEST_LINE = 65_535
 
-_DIRECTIVE = re.compile(r"#\s*(syntax|escape|check)\s*=")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f]")
+_DIRECTIVE = re.compile(r"\n(#[^\S\n]*(?:syntax|escape|check)[^\S\n]*=.*)")
+_CONTROLS = [chr(code) for code in range(0x20) if chr(code) not in "\t\n"]
 _DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?[-=]")
 _ENV = re.compile(r'(\w+)="?([^"]*)"?')
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(NamedTuple):
     """What is known of the image that the file starts from.
 
     Attributes:
@@ -36,24 +34,23 @@ class Base:
     tools: Collection[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a rule may look at."""
 
-    lines: tuple[str, ...]
+    text: str
     instructions: tuple[Instruction, ...]
     base: Base
 
-    @property
-    def scripts(self) -> Iterator[tuple[Instruction, int, str]]:
-        """Each line of each RUN: its instruction, its number, its text."""
+    def scripts(self, *marks: str) -> Iterator[tuple[Instruction, int, str]]:
+        """Each line of a RUN that has one of `marks` in it: its instruction, its number, its text."""
         for instruction in self.instructions:
             if instruction.keyword != "RUN":
                 continue
-            if not instruction.heredocs:
-                yield instruction, instruction.line, instruction.text
-            for heredoc in instruction.heredocs:
-                yield from ((instruction, heredoc.line + i, line) for i, line in enumerate(heredoc.body))
+            texts = [(heredoc.line, heredoc.text) for heredoc in instruction.heredocs]
+            for first, text in texts or [(instruction.line, instruction.text)]:
+                if any(mark in text for mark in marks):
+                    lines = enumerate(text.split("\n"), first)
+                    yield from ((instruction, i, line) for i, line in lines if any(mark in line for mark in marks))
 
 
 Finding = tuple[int, str]
@@ -103,9 +100,9 @@ def one_stage(context: Context) -> Iterator[Finding]:
 
 def no_syntax_line(context: Context) -> Iterator[Finding]:
     """A syntax line makes BuildKit ask a registry for its frontend."""
-    for number, line in enumerate(context.lines, 1):
-        if line.startswith("#") and _DIRECTIVE.match(line):
-            yield number, f"parser directive {line!r}"
+    text = f"\n{context.text}"
+    for found in _DIRECTIVE.finditer(text):
+        yield text.count("\n", 0, found.end()), f"parser directive {found[1]!r}"
 
 
 def argument_stands_before_its_first_use(context: Context) -> Iterator[Finding]:
@@ -130,7 +127,7 @@ def argument_is_not_shadowed(context: Context) -> Iterator[Finding]:
 
 def default_is_not_shadowed(context: Context) -> Iterator[Finding]:
     """A script's `${NAME:-default}` never takes its default where the base sets NAME."""
-    for instruction, number, line in context.scripts:
+    for instruction, number, line in context.scripts("${"):
         for name in _DEFAULT.findall(line):
             if name in context.base.variables:
                 yield number, f"the default of {name} in {instruction.name} is shadowed by the base's ENV {name}"
@@ -159,7 +156,7 @@ def every_tool_is_in_the_base(context: Context) -> Iterator[Finding]:
 
 def every_pip_install_is_guarded(context: Context) -> Iterator[Finding]:
     """Two forms may call pip themselves: a list by hash, and what stands on the disk without dependencies."""
-    for instruction, number, line in context.scripts:
+    for instruction, number, line in context.scripts("install"):
         if not re.search(r"\b(pip3?|uv)\b.*\binstall\b|\beasy_install\b", line) or line.lstrip().startswith("#"):
             continue
         words = set(line.split())
@@ -176,14 +173,13 @@ def every_pip_install_is_guarded(context: Context) -> Iterator[Finding]:
         }
         if forbidden:
             yield number, f"{', '.join(sorted(forbidden))} in {instruction.name}"
-        body = instruction.heredocs[0].body if instruction.heredocs else ()
-        if not any("/bin/seal.py" in other for other in body):
+        if not instruction.heredocs or "/bin/seal.py" not in instruction.heredocs[0].text:
             yield number, f"{instruction.name} installs and does not compare the seal"
 
 
 def every_assertion_can_fail(context: Context) -> Iterator[Finding]:
     """`! command` never stops a script, and `|| true` hides a failure."""
-    for _, number, line in context.scripts:
+    for _, number, line in context.scripts("!", "||"):
         if re.match(r"\s*!\s", line):
             yield number, "an assertion by a negated command never fails"
         if re.search(r"\|\|\s*(true|:)(\s|$)", line):
@@ -192,18 +188,29 @@ def every_assertion_can_fail(context: Context) -> Iterator[Finding]:
 
 def no_foreign_rocm(context: Context) -> Iterator[Finding]:
     """Not every base has /opt/rocm; its ROCM_PATH says where ROCm is."""
-    for _, number, line in context.scripts:
-        if "/opt/rocm" in line:
-            yield number, "/opt/rocm stands literally in a script"
+    for _, number, _ in context.scripts("/opt/rocm"):
+        yield number, "/opt/rocm stands literally in a script"
 
 
 def lines_fit_the_parser(context: Context) -> Iterator[Finding]:
-    for number, line in enumerate(context.lines, 1):
-        # Most lines are of ASCII, each character a byte.
-        if (length := len(line) if line.isascii() else len(line.encode())) > LONGEST_LINE:
+    if not _has_a_long_line(context.text) and not any(control in context.text for control in _CONTROLS):
+        return
+    for number, line in enumerate(context.text.split("\n"), 1):
+        if (length := len(line.encode())) > LONGEST_LINE:
             yield number, f"line of {length} bytes; BuildKit cuts at {LONGEST_LINE}"
-        if not line.isprintable() and _CONTROL.search(line):
+        if any(control in line for control in _CONTROLS):
             yield number, "control character"
+
+
+def _has_a_long_line(text: str) -> bool:
+    """Whether a line may be too long, without a look at each of thousands; a character has at most 4 bytes."""
+    at, step = 0, LONGEST_LINE // 4
+    while len(text) - at > step:
+        end = text.rfind("\n", at, at + step)
+        if end < 0:
+            return True
+        at = end + 1
+    return False
 
 
 Rule = Callable[[Context], Iterator[Finding]]
@@ -232,6 +239,6 @@ def problems(text: str, path: Path, base: Base) -> list[Problem]:
         instructions = parse(text)
     except ValueError as error:
         return [Problem(str(error), Location(path, 1))]
-    context = Context(tuple(text.split("\n")), instructions, base)
+    context = Context(text, instructions, base)
     found = sorted((finding, rule.__name__) for rule in RULES for finding in rule(context))
     return [Problem(f"{message} ({rule})", Location(path, line)) for (line, message), rule in found]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import unquote
 
 import pydantic
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
 from pydantic_core import PydanticCustomError
+
+from builder import distributions
+from builder.distributions import is_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +27,10 @@ FLOATING = frozenset({
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _PART = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(
-    rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.-]{{0,127}}))?",
-    re.ASCII,
+_IMAGE = (
+    rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.-]{{0,127}}))?"
 )
-_REPOSITORY = re.compile(r"https://[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~][A-Za-z0-9._~-]*)+")
+_REPOSITORY = r"https://[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~][A-Za-z0-9._~-]*)+"
 
 
 def refuse(message: str, hint: str | None = None) -> NoReturn:
@@ -103,14 +101,14 @@ def sha256(value: str) -> str:
 
 
 def _is_hex(value: str, digits: int) -> bool:
-    return re.fullmatch(rf"[0-9a-f]{{{digits}}}", value) is not None and set(value) != {"0"}
+    return len(value) == digits and set(value) <= set("0123456789abcdef") and set(value) != {"0"}
 
 
 def image(value: str) -> str:
     """An image by name and a tag that does not move."""
     if "@" in value:
         refuse("image has a digest in it", "it has a key of its own: digest")
-    found = _IMAGE.fullmatch(value)
+    found = re.fullmatch(_IMAGE, value, re.ASCII)
     if not found:
         refuse(f"image {value!r} is no reference", "write it as name:tag, the name in lower case")
     tag = found["tag"]
@@ -131,7 +129,7 @@ def repository(value: str) -> str:
         refuse("repository has a query", hint)
     if not value.startswith("https://"):
         refuse(f"repository {value!r} is not https://", hint)
-    if not _REPOSITORY.fullmatch(value) or value.endswith("/.git"):
+    if not re.fullmatch(_REPOSITORY, value) or value.endswith("/.git"):
         refuse(f"repository {value!r} is no address", hint)
     return value
 
@@ -139,11 +137,8 @@ def repository(value: str) -> str:
 def wheel_address(value: str) -> str:
     """Where a wheel is had: an address that ends in the wheel's file name."""
     folder, _, file = value.rpartition("/")
-    try:
-        parse_wheel_filename(unquote(file))
-    except InvalidWheelFilename:
-        file = ""
-    if _REPOSITORY.fullmatch(f"{folder}/x") and re.fullmatch(r"[\w.%+-]+", file, re.ASCII):
+    named = distributions.wheel(unquote(file)) and re.fullmatch(r"[\w.%+-]+", file, re.ASCII)
+    if named and re.fullmatch(_REPOSITORY, f"{folder}/x"):
         return value
     # The value may hold a secret, so no message repeats it.
     return refuse("address is none of a wheel", "write it as https://host/folder/name.whl: no password, no query")
@@ -158,15 +153,6 @@ def tag(value: str) -> str:
     return refuse(f"tag {value!r} is no version", "write it as v1.2.3, or leave it out: the commit pins")
 
 
-def is_version(value: str) -> bool:
-    """Whether packaging reads it as a version."""
-    try:
-        Version(value)
-    except InvalidVersion:
-        return False
-    return True
-
-
 def version(value: str) -> str:
     """One exact version."""
     if re.fullmatch(r"[0-9][\w.+!-]*", value, re.ASCII) and is_version(value):
@@ -178,12 +164,8 @@ def version(value: str) -> str:
 
 def specifier(value: str) -> str:
     """What versions are allowed, as pip reads it."""
-    hint = f"write it as =={value}" if is_version(value) else "write it as ==1.2.3 or <2"
-    try:
-        clauses = len(SpecifierSet(value))
-    except InvalidSpecifier:
-        clauses = 0
-    if clauses == 0:
+    if not distributions.is_specifier(value):
+        hint = f"write it as =={value}" if is_version(value) else "write it as ==1.2.3 or <2"
         refuse(f"{value!r} does not say which versions", hint)
     if not re.fullmatch(r"[\w.*+!<>=~,-]+", value, re.ASCII):
         refuse(f"specifier {value!r} has spaces or odd characters", "write it as >=1.2,<2")
@@ -198,10 +180,8 @@ def distribution_glob(value: str) -> str:
 
 
 def _matching(pattern: str, what: str, hint: str) -> Callable[[str], str]:
-    compiled = re.compile(pattern, re.ASCII)
-
     def check(value: str) -> str:
-        if compiled.fullmatch(value):
+        if re.fullmatch(pattern, value, re.ASCII):
             return value
         return refuse(f"{value!r} is no {what}", hint)
 
@@ -260,9 +240,7 @@ def line(value: str) -> str:
 
 def requirement(value: str) -> str:
     """What a distribution asks for, as its metadata says it."""
-    try:
-        Requirement(value)
-    except InvalidRequirement:
+    if not distributions.is_requirement(value):
         refuse(f"{value!r} is no requirement", "write it as name>=1.2")
     return value
 

@@ -69,7 +69,7 @@ def locked(engine: Engine, clean: tuple[Order, Report], tmp_path_factory: pytest
     """A rehearsal with the lock of another, and one version that only the lock has chosen."""
     lock = locking.of(made.read(engine, clean[0].tag))
     assert NEWER.items().isdisjoint(lock.versions.items())
-    held = replace(lock, versions={**lock.versions, **NEWER})
+    held = lock._replace(versions={**lock.versions, **NEWER})
     making = orders(engine, tmp_path_factory, MANIFEST.with_lock(held), ("gfx942",))
     ordered = next(making)()
     yield ordered

@@ -35,9 +35,13 @@ USUAL = shape(rendered(fields.read(fields.VALUE)))
 
 
 def test_no_field_of_a_model_is_left_out() -> None:
-    models = [found for room in (entries, manifest) for found in vars(room).values()]
-    models = [found for found in models if isinstance(found, type) and issubclass(found, schema.Written)]
-    named = {name for model in models for name in model.model_fields}
+    found = [found for room in (entries, manifest) for found in vars(room).values()]
+    named = {
+        name
+        for kind in found
+        if isinstance(kind, type) and issubclass(kind, schema.Written)
+        for name in kind.model_fields
+    }
     there = {part for spot in fields.SPOTS for part in spot if isinstance(part, str)}
     assert named - there == {"extends"}
 
