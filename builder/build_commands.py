@@ -133,47 +133,55 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
 
     Example: python -m builder image rocm7.14 --gpu-target gfx950
     """
-    from builder import build as building  # noqa: PLC0415
-    from builder import reading  # noqa: PLC0415
-
     if no_cache and (refresh or cache_from):
         raise click.UsageError("either --no-cache, which runs every step anew, or --refresh or --cache-from")
     if every == bool(name):
         raise click.UsageError("an image is wanted, or --all")
     if name and (jobs or fail_fast):
         raise click.UsageError("--jobs and --fail-fast are for --all")
+    if not name and (refresh or no_cache or settings):
+        raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
     if not name:
-        if refresh or no_cache or settings:
-            raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
         limit = ["--time-limit", str(time_limit)] if time_limit else []
         options = [*limit, *(["--strict"] if strict else [])]
         matrix_commands.build_all(
             targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, cache_from=cache_from, options=options
         )
         return
+    order = replace(_ordered(name, targets, settings), no_cache=no_cache, cache_from=cache_from, strict=strict)
+    order = replace(order, time_limit_s=time_limit * 60 if time_limit else None)
+    report = _built(order, refresh, plain=plain, as_json=as_json)
+    front.show(report, as_json=as_json, strict=strict)
+
+
+def _ordered(name: str, targets: tuple[str, ...], settings: tuple[str, ...]) -> Order:
+    """An image on its real base, as its manifest and its settings have it."""
+    from builder import build as building  # noqa: PLC0415
+
     overrides = front.pairs(settings, "--set")
     manifest, facts = _loaded(name, overrides)
     building.refuse_unknown(manifest)
     chosen = chosen_targets(manifest, targets)
-    order = building.Order(
+    return building.Order(
         manifest=manifest,
         facts=facts,
         gpu_targets=chosen,
         tag=manifest.tag(chosen) + (building.DEVELOPMENT if overrides else ""),
         arguments={},
-        no_cache=no_cache,
         overrides=overrides,
-        cache_from=cache_from,
-        time_limit_s=time_limit * 60 if time_limit else None,
-        strict=strict,
         epoch=front.epoch(),
     )
+
+
+def _built(order: Order, refresh: str | None, *, plain: bool, as_json: bool) -> Report:
+    from builder import build as building  # noqa: PLC0415
+    from builder import reading  # noqa: PLC0415
+
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
-        building.have_base(engine, manifest, watch)
-        reading.expect(engine, manifest, facts, watch)
-        report = reported(engine, order, watch, refresh)
-    front.show(report, as_json=as_json, strict=strict)
+        building.have_base(engine, order.manifest, watch)
+        reading.expect(engine, order.manifest, order.facts, watch)
+        return reported(engine, order, watch, refresh)
 
 
 @click.command()

@@ -64,6 +64,11 @@ def loudness() -> list[click.Parameter]:
     ]
 
 
+def as_loud() -> list[str]:
+    """The option that makes another process of ours as loud as this one."""
+    return {logging.ERROR: ["-q"], logging.DEBUG: ["-v"]}.get(LOG.level, [])
+
+
 def say(text: object) -> None:
     """Tell what is neither data nor an error."""
     LOG.info("%s", text)

@@ -108,7 +108,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder.report import assert_writable, write_atomically  # noqa: PLC0415
+    from builder.report import assert_writable  # noqa: PLC0415
 
     named = [word for word in words[:1] if "=" not in word]
     images = named if named and not all_images else known_images()
@@ -124,12 +124,8 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         for image in images:
             locks.enter_context(alone(f"manifest:{image}"))
         bumps = _all_prepared(images, wanted, offline=offline, some=all_images)
-        others = set(known_images()) - {one.manifest.name for one in bumps}
-        bumping.assert_no_other_image_changes(bumps, [load(name)[0] for name in sorted(others)])
         if file:
-            from builder import summary  # noqa: PLC0415
-
-            write_atomically(file, "\n".join(summary.of(one, ROOT, offline=offline) for one in bumps))
+            _write_summary(file, bumps, offline=offline)
         if not keep_going:
             bumping.assert_all_hold(bumps)
         if not dry_run:
@@ -151,11 +147,27 @@ def _write(bumps: Sequence[Bump]) -> None:
             front.say(f"removed: {shown(ROOT / one.manifest.lock_file)}")
 
 
+def _write_summary(file: Path, bumps: Sequence[Bump], *, offline: bool) -> None:
+    from builder import summary  # noqa: PLC0415
+    from builder.report import write_atomically  # noqa: PLC0415
+
+    write_atomically(file, "\n".join(summary.of(one, ROOT, offline=offline) for one in bumps))
+
+
 def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool) -> list[Bump]:
+    """The bump of each image, shown; no other image has its pins from the same files.
+
+    Args:
+        some: only of the images that have what is pinned.
+    """
+    from builder import bump as bumping  # noqa: PLC0415
+
     found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
     if not found:
         hint = f"see which sources there are: grep -A99 '^sources:' images/{images[0]}.yaml"
         raise UsageError(Problem(f"no image has {', '.join(wanted)}", hint=hint))
+    others = set(known_images()) - {one.manifest.name for one in found}
+    bumping.assert_no_other_image_changes(found, [load(name)[0] for name in sorted(others)])
     return found
 
 
