@@ -14,7 +14,7 @@ from builder.report import write_together
 from builder.schema import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.entries import Source
@@ -94,6 +94,7 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
         UsageError: where a source or a reference is not there.
         ManifestError: where the result is no manifest.
     """
+    assert_sources(manifest, wanted)
     changes = (*more, *(change for name, pin in wanted.items() for change in _changes(manifest, name, pin)))
     files = manifest.rewritten({change.key: change.after for change in changes})
     after = manifests.parse(files[manifest.path], manifest.path, files)
@@ -120,10 +121,19 @@ def assert_all_hold(bumps: Sequence[Bump]) -> None:
         raise PreflightError(*problems)
 
 
+def assert_sources(manifest: Manifest, names: Iterable[str]) -> None:
+    """Refuse what is no source of a manifest.
+
+    Raises:
+        UsageError: with the near one.
+    """
+    for name in names:
+        if name not in manifest.sources:
+            hint = did_you_mean(name, manifest.sources) or f"known are {', '.join(manifest.sources)}"
+            raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
+
+
 def _changes(manifest: Manifest, name: str, reference: str) -> Iterator[Change]:
-    if name not in manifest.sources:
-        hint = did_you_mean(name, manifest.sources) or f"known are {', '.join(manifest.sources)}"
-        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
     source = manifest.sources[name]
     tag, commit = _resolved(source, reference)
     pairs = [("tag", source.tag or "", tag or ""), ("commit", source.commit, commit)]

@@ -111,6 +111,12 @@ class Engine:
         except (docker.errors.ImageNotFound, docker.errors.NullResource):  # an empty name is no image's
             return None
 
+    @answering("to list its images")
+    def tags_with(self, label: str) -> list[str]:
+        """The tags of all images that have a label."""
+        images = self.api.images(filters={"label": label})
+        return sorted(tag for image in images for tag in image["RepoTags"] or ())
+
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
         return dict(self.config(reference).get("Labels") or {})

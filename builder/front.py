@@ -149,7 +149,19 @@ def epoch() -> int | None:
     return int(text) if text else None
 
 
-def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+def reference(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """An image or a registry as it was named, where such a name can be.
+
+    Raises:
+        UsageError: where it can be none; no engine is asked for that.
+    """
+    if text is not None and not re.fullmatch(r"[\w.:/@-]+", text, re.ASCII):
+        hint = "as vime:rocm7.14-gfx942; the engine's own are listed by: docker image ls"
+        raise UsageError(Problem(f"{text!r} can name no image", hint=hint))
+    return text
+
+
+def pairs(texts: Iterable[str], option: str, example: str) -> dict[str, str]:
     """Values by name, of `NAME=VALUE` as an option takes it.
 
     Raises:
@@ -159,7 +171,7 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}", hint=f"as in: {option} name=value"))
+            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}", hint=f"as in: {example}"))
         if name in found:
             raise UsageError(Problem(f"{option} gives {name} twice: {found[name]!r} and {value!r}", hint="keep one"))
         found[name] = value

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--mount", "mounts", multiple=True, metavar="SOURCE=FOLDER", help="A working copy over an editable tree.")
 @click.option("--print", "only_print", is_flag=True, help="Run nothing; print the `docker run` that does the same.")
@@ -33,9 +33,10 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
     from builder import devices, running  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
 
+    folders = running.folders(front.pairs(mounts, "--mount", "--mount vime=."))
     engine = front.engine()
     manifest, _ = load(verifying.made_from(engine, tag))
-    binds = running.binds(manifest, front.pairs(mounts, "--mount"))
+    binds = running.binds(manifest, folders)
     session = running.session(tag, command, binds, devices.of(is_local=engine.is_local))
     if only_print:
         click.echo(running.command_line(session))
@@ -46,7 +47,7 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
 @front.strict
 @click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
@@ -95,7 +96,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @click.argument("registry")
 @click.option("--plain", is_flag=True, help="A line an event, also on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, the last with the digest.")
@@ -145,7 +146,7 @@ def lock(name: str) -> None:
 
 
 @click.command()
-@click.argument("image", shell_complete=front.tags)
+@click.argument("image", callback=front.reference, shell_complete=front.tags)
 @click.option(
     "--python", default=None, help="The image's Python with torch; without it, the first usual one that has it."
 )

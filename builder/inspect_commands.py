@@ -12,7 +12,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @_as_json
 def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
     """Say what made the image TAG, and whether this checkout would make the same.
@@ -29,7 +29,7 @@ def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 def sbom(tag: str) -> None:
     """List the software of the image TAG as CycloneDX: Python distributions, Debian packages, git sources.
 
@@ -68,5 +68,6 @@ def diff(a: str, b: str, shape: str) -> None:
     from builder import diff as comparing  # noqa: PLC0415
     from builder import side  # noqa: PLC0415
 
-    found = comparing.diff(side.of(a, front.engine), side.of(b, front.engine))
-    click.echo(comparing.FORMATS[shape](found))
+    # A wrong manifest is told before any engine is asked.
+    sides = {text: side.of(text, front.engine) for text in sorted((a, b), key=side.is_image)}
+    click.echo(comparing.FORMATS[shape](comparing.diff(sides[a], sides[b])))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from builder.document import Document, KeyPath
 
 PINS = {"base": ("image", "digest"), "sources": ("repository", "tag", "commit"), "prebuilt": ("address", "sha256")}
+NAMED = "letters, digits, dots and +: it is part of the image's tag"
 SHARED = "shared"  # beside the manifests: the folder of what several have in common
 Need = Literal["disk_gb", "memory_gb", "minutes"]  # of the machine that builds one target
 # Options of a base's pip configuration that are refused where a sealed name could be resolved, unless listed.
@@ -283,8 +284,12 @@ def _extended(document: Document, others: Mapping[Path, bytes]) -> Document:
 
 def _rules(document: Document) -> list[Problem]:
     found = list(consistency.problems(document))
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+]*", document.path.stem, re.ASCII):
-        hint = "letters, digits, dots and +: it is part of the image's tag"
+    if not is_name(document.path.stem):
         message = f"file name {document.path.stem!r} is no name of an image"
-        found.append(Problem(message, Location(document.path, 1), hint))
+        found.append(Problem(message, Location(document.path, 1), NAMED))
     return found
+
+
+def is_name(text: str) -> bool:
+    """Whether an image can be called that."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+]*", text, re.ASCII) is not None

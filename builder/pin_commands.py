@@ -117,7 +117,9 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         return
     if not words[len(named) :] or bool(named) == all_images:
         raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
-    wanted = front.pairs(words[len(named) :], "a pin")
+    wanted = front.pairs(words[len(named) :], "a pin", "vllm=v0.30.0")
+    for image in images:
+        load(image)  # what is no image needs no lock
     if file:
         assert_writable(file)
     with contextlib.ExitStack() as locks:
@@ -161,10 +163,12 @@ def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: 
         some: only of the images that have what is pinned.
     """
     from builder import bump as bumping  # noqa: PLC0415
+    from builder import schema  # noqa: PLC0415
 
     found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
     if not found:
-        hint = f"see which sources there are: grep -A99 '^sources:' images/{images[0]}.yaml"
+        known = sorted({name for image in images for name in load(image)[0].sources})
+        hint = schema.did_you_mean(next(iter(wanted)), known) or f"known are {', '.join(known)}"
         raise UsageError(Problem(f"no image has {', '.join(wanted)}", hint=hint))
     others = set(known_images()) - {one.manifest.name for one in found}
     bumping.assert_no_other_image_changes(found, [load(name)[0] for name in sorted(others)])
@@ -189,13 +193,15 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
         front.say(f"{image}: has none of {', '.join(wanted)}")
         return None
     tag = pins.pop(base_pin.KEY, None)
+    bumping.assert_sources(manifest, pins)  # before anybody is asked
     more: tuple[Change, ...] = ()
     if tag:
         if offline:
             raise UsageError(
                 Problem(f"{base_pin.KEY}={tag} asks a registry, and --offline is given", hint="leave --offline out")
             )
-        more = base_pin.changes(front.engine(), manifest, tag, ROOT / bases.FOLDER)
+        base = base_pin.image(manifest, tag)
+        more = base_pin.changes(front.engine(), manifest, base, ROOT / bases.FOLDER)
         chosen = next((change.after for change in more if change.key[-1] == "facts"), None)
         facts = bases.load(ROOT / bases.FOLDER / f"{chosen}.yaml") if chosen else facts
     prepared = bumping.prepare(manifest, facts, pins, ROOT, offline=offline, more=more)

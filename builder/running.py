@@ -65,16 +65,22 @@ def run(engine: Engine, session: Session, tell: Callable[[str], None]) -> int:
     return terminal.run(engine, replace(session, host=host))
 
 
-def binds(manifest: Manifest, mounts: Mapping[str, str]) -> list[str]:
-    """Working copies over the checkouts of the image, as `/here:/there`.
-
-    Args:
-        mounts: by source, a folder.
+def folders(mounts: Mapping[str, str]) -> dict[str, Path]:
+    """The working copies, whole paths by source.
 
     Raises:
-        UsageError: where a source has no checkout in the image, or a folder is not there.
+        UsageError: where a folder is not there.
     """
-    return [f"{_folder(path)}:{_checkout(manifest, name)}" for name, path in mounts.items()]
+    return {name: _folder(path) for name, path in mounts.items()}
+
+
+def binds(manifest: Manifest, folders: Mapping[str, Path]) -> list[str]:
+    """Working copies over the checkouts of the image, as `/here:/there`.
+
+    Raises:
+        UsageError: where a source has no checkout in the image.
+    """
+    return [f"{folder}:{_checkout(manifest, name)}" for name, folder in folders.items()]
 
 
 def _checkout(manifest: Manifest, name: str) -> str:
