@@ -19,8 +19,9 @@ from builder import (
     matrix_commands,
     pin_commands,
 )
-from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem, writing
+from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem
 from builder.project import ROOT, alone, assert_fresh, known_images, load, shown
+from builder.refused import writing
 from builder.report import write_atomically
 from builder.told import LOG
 

@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError, writing
+from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError
+from builder.refused import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ def shown(path: Path) -> Path:
     """A path as it is shortest to read from where the user stands."""
     try:
         return path.relative_to(Path.cwd())
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # elsewhere; or where the user stands is gone
         return path
 
 

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from builder.errors import Problem, UsageError, writing
+from builder.errors import Problem, UsageError
+from builder.refused import writing
 from builder.told import plain
 
 if TYPE_CHECKING:
@@ -284,8 +285,8 @@ def write_together(files: Mapping[Path, bytes]) -> None:
                     os.fsync(file.fileno())  # a machine that fails must not leave the new name with nothing in it
                 temporary[path].chmod(0o644)
         for path, new in temporary.items():
-            before[path] = path.read_bytes() if path.is_file() else None
             with writing(path):
+                before[path] = path.read_bytes() if path.is_file() else None
                 new.replace(path)
     except BaseException:
         for path, old in before.items():

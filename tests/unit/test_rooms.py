@@ -19,6 +19,7 @@ ROOMS = [
         "told",
         "units",
         "errors",
+        "refused",
         "document",
         "located_yaml",
         "vocabulary",
