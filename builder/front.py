@@ -92,7 +92,9 @@ def watching(earlier: Mapping[str, float], *, plain: bool) -> Plain | Live:
 
 def images(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """For the shell: images that begin so."""
-    return [name for name in known_images() if name.startswith(begun)]
+    with contextlib.suppress(OSError):  # the command itself will say what is wrong, here and below
+        return [name for name in known_images() if name.startswith(begun)]
+    return []
 
 
 def bases(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
@@ -108,8 +110,9 @@ def targets(context: click.Context, _parameter: click.Parameter, begun: str) -> 
 
     named = context.params.get("name")
     found: dict[str, None] = {}
-    for image in [named] if named in known_images() else known_images():
-        with contextlib.suppress(BuilderError):  # the command itself will say what is wrong
+    known = images(context, _parameter, "")
+    for image in [named] if named in known else known:
+        with contextlib.suppress(BuilderError, OSError):
             found |= dict.fromkeys(manifests.load(ROOT / "images" / f"{image}.yaml").gpu_targets)
     return [target for target in found if target.startswith(begun)]
 

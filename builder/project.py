@@ -22,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 
 
 def known_images() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "images").glob("*.yaml"))
+    """The names of all manifests; a folder that cannot be listed is an error, and not one without images."""
+    return sorted(path.stem for path in (ROOT / "images").iterdir() if path.suffix == ".yaml")
 
 
 def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifest, Facts]:
@@ -101,7 +102,7 @@ def alone(what: str) -> Iterator[None]:
     """
     path = kept(ROOT, what) / "lock"
     with contextlib.ExitStack() as opened:
-        with writing(shown(path.parent)):
+        with writing(shown(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context(path.open("a+", encoding="utf-8"))
         try:
