@@ -58,9 +58,7 @@ def main() -> None:
     python = facts.of(described, ROOT).python.executable
     modules = _modules(engine, python, [package for each in described.sources.values() for package in each.packages])
     bare = [python, "-c", f"import {', '.join(modules)}"]
-    once = [
-        (seconds(engine, TAG, bare, _programs())[0], _checked(engine, python, modules)) for _ in range(ROUNDS)
-    ]
+    once = [(seconds(engine, TAG, bare, _programs())[0], _checked(engine, python, modules)) for _ in range(ROUNDS)]
     plain, together = (median(column) for column in zip(*once, strict=True))
     apart = sum(_checked(engine, python, [module]) for module in modules)
     peer = _peer(engine, python, modules)

@@ -60,7 +60,7 @@ class Options(TypedDict, total=False):
     cache_from: str | None
 
 
-def build(
+def build(  # noqa: PLR0913 (each is one fact of the build)
     engine: Engine,
     dockerfile: str,
     *,

@@ -94,7 +94,6 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
         UsageError: where a source or a reference is not there.
         ManifestError: where the result is no manifest.
     """
-    assert_sources(manifest, wanted)
     changes = (*more, *(change for name, pin in wanted.items() for change in _changes(manifest, name, pin)))
     files = manifest.rewritten({change.key: change.after for change in changes})
     after = manifests.parse(files[manifest.path], manifest.path, files)

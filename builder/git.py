@@ -221,4 +221,6 @@ def _run(
                 check=False,
             )
     except FileNotFoundError:
-        raise MachineError(Problem("this machine has no program `git`", hint="install it, as by: apt-get install git")) from None
+        raise MachineError(
+            Problem("this machine has no program `git`", hint="install it, as by: apt-get install git")
+        ) from None

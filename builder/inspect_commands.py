@@ -51,9 +51,13 @@ def sbom(tag: str) -> None:
     click.echo(materials.of(engine, image, facts), nl=False)
 
 
+def _side(context: click.Context, parameter: click.Parameter, text: str) -> str | None:
+    return front.reference(context, parameter, text) if ":" in text else text
+
+
 @click.command()
-@click.argument("a", shell_complete=front.sides)
-@click.argument("b", shell_complete=front.sides)
+@click.argument("a", callback=_side, shell_complete=front.sides)
+@click.argument("b", callback=_side, shell_complete=front.sides)
 @click.option("--format", "shape", type=click.Choice(["table", "json", "markdown"]), default="table")
 def diff(a: str, b: str, shape: str) -> None:
     r"""Compare A and B: pins, distributions, variables, layers by size, checks.

@@ -15,7 +15,7 @@ from builder.project import ROOT, alone, known_images, load, shown
 from builder.told import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.bump import Bump, Change
     from builder.report import Report
@@ -118,13 +118,10 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     if not words[len(named) :] or bool(named) == all_images:
         raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
     wanted = front.pairs(words[len(named) :], "a pin", "vllm=v0.30.0")
-    for image in images:
-        load(image)  # what is no image needs no lock
+    _assert_pinned(images, wanted, some=all_images)
     if file:
         assert_writable(file)
-    with contextlib.ExitStack() as locks:
-        for image in images:
-            locks.enter_context(alone(f"manifest:{image}"))
+    with _manifests_alone(images):
         bumps = _all_prepared(images, wanted, offline=offline, some=all_images)
         if file:
             _write_summary(file, bumps, offline=offline)
@@ -136,6 +133,40 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):
         sys.exit(PreflightError.exit_code)
+
+
+def _assert_pinned(images: Sequence[str], wanted: Mapping[str, str], *, some: bool) -> None:
+    """Refuse what no image pins, before any is locked or anybody is asked.
+
+    Args:
+        some: whether an image may lack what another one has.
+
+    Raises:
+        UsageError: with the near one.
+    """
+    from builder import base_pin, schema  # noqa: PLC0415
+    from builder import bump as bumping  # noqa: PLC0415
+
+    names = [name for name in wanted if name != base_pin.KEY]
+    manifests = [load(image)[0] for image in images]
+    for manifest in manifests:
+        if base_pin.KEY in wanted:
+            base_pin.image(manifest, wanted[base_pin.KEY])
+        if not some:
+            bumping.assert_sources(manifest, names)
+    known = sorted({name for manifest in manifests for name in manifest.sources})
+    for name in names:
+        if name not in known:
+            hint = schema.did_you_mean(name, known) or f"known are {', '.join(known)}"
+            raise UsageError(Problem(f"no image has {name}", hint=hint))
+
+
+@contextlib.contextmanager
+def _manifests_alone(images: Sequence[str]) -> Iterator[None]:
+    with contextlib.ExitStack() as locks:
+        for image in images:
+            locks.enter_context(alone(f"manifest:{image}"))
+        yield
 
 
 def _write(bumps: Sequence[Bump]) -> None:
@@ -163,13 +194,8 @@ def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: 
         some: only of the images that have what is pinned.
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder import schema  # noqa: PLC0415
 
     found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
-    if not found:
-        known = sorted({name for image in images for name in load(image)[0].sources})
-        hint = schema.did_you_mean(next(iter(wanted)), known) or f"known are {', '.join(known)}"
-        raise UsageError(Problem(f"no image has {', '.join(wanted)}", hint=hint))
     others = set(known_images()) - {one.manifest.name for one in found}
     bumping.assert_no_other_image_changes(found, [load(name)[0] for name in sorted(others)])
     return found
@@ -193,7 +219,6 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
         front.say(f"{image}: has none of {', '.join(wanted)}")
         return None
     tag = pins.pop(base_pin.KEY, None)
-    bumping.assert_sources(manifest, pins)  # before anybody is asked
     more: tuple[Change, ...] = ()
     if tag:
         if offline:

@@ -27,7 +27,9 @@ _REMEDIES = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "too many files are open at a time: ulimit -n"),
     **dict.fromkeys((errno.EAGAIN, errno.ENOMEM), "end what else takes memory and processes: ulimit -u; free -h"),
     **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENOLCK), "its disk does not do its work: findmnt -T {folder}"),
-    **dict.fromkeys((errno.EFBIG, errno.EBUSY, errno.ETXTBSY, errno.EXDEV, errno.ENXIO), "see its disk: df -hT {folder}"),
+    **dict.fromkeys(
+        (errno.EFBIG, errno.EBUSY, errno.ETXTBSY, errno.EXDEV, errno.ENXIO), "see its disk: df -hT {folder}"
+    ),
 }
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "--stand-in-from IMAGE takes another image's root instead"
 
+
 def read(path: Path) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
 

@@ -152,7 +152,9 @@ def test_a_script_of_the_model_without_its_words_is_named(script: ModuleType, im
     model = image / "vime" / script.MODEL
     for text, why in (("MODEL_ARGS=()\n", "it sets none"), ("return 3\n", ""), ("(\n", "syntax error")):
         model.write_text(text)
-        with pytest.raises(script.CouldNotRunError, match=rf"gives no MODEL_ARGS: (?s:.*){why}(?s:.*)\n    hint: --vime"):
+        with pytest.raises(
+            script.CouldNotRunError, match=rf"gives no MODEL_ARGS: (?s:.*){why}(?s:.*)\n    hint: --vime"
+        ):
             script.model_words(image / "vime")
 
 
@@ -215,7 +217,9 @@ def test_every_request_of_an_engine_is_written_down(script: ModuleType, tmp_path
     use = "engine = VLLMEngine()\nassert engine._make_request('update_weights', 1) == 1\ntry:\n    engine._make_request('update_weights', 0)\nexcept ZeroDivisionError:\n    pass\nelse:\n    raise SystemExit(1)\n"
     log = tmp_path / "log"
     subprocess.run(
-        [sys.executable, "-c", engine + script.WATCH.read_text() + use], env={"AB_WEIGHT_SYNC_LOG": str(log)}, check=True
+        [sys.executable, "-c", engine + script.WATCH.read_text() + use],
+        env={"AB_WEIGHT_SYNC_LOG": str(log)},
+        check=True,
     )
     one, other = map(json.loads, log.read_text().splitlines())
     assert (one["rank"], one["endpoint"], one["error"]) == (3, "update_weights", None)

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "builder"
 SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "scripts").iterdir() if path.is_file())
 PROGRAMS = [
-    *sorted(str(path.relative_to(ROOT)) for folder in ("benchmarks", "builder") for path in (ROOT / folder).rglob("*.py")),
+    *sorted(
+        str(path.relative_to(ROOT)) for folder in ("benchmarks", "builder") for path in (ROOT / folder).rglob("*.py")
+    ),
     *(name for name in SCRIPTS if (ROOT / name).read_text(encoding="utf-8").startswith("#!/usr/bin/env python3")),
 ]
 WHOLE = {"builder/inside/judge.py", "builder/inside/imports.py"}
