@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
+from copies import copied
 from manifests import REAL, ROOT
 
 from builder import cli, manifest
@@ -121,11 +124,16 @@ def test_a_wrong_value_is_told_before_anybody_is_asked(
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")
-    before = {path.name for path in (ROOT / "build").glob("*")}
     done = CliRunner().invoke(cli.main, words, standalone_mode=False)
     assert isinstance(done.exception, UsageError | ManifestError | UnwritableError | click.UsageError)
     shown = done.exception.format_message() if isinstance(done.exception, click.UsageError) else str(done.exception)
     assert said in shown
     assert "hint: " in shown or isinstance(done.exception, click.UsageError)
     assert done.stdout == ""
-    assert {path.name for path in (ROOT / "build").glob("*")} == before, "what is wrong leaves nothing"
+
+
+def test_what_is_wrong_leaves_no_lock_behind(tmp_path: Path) -> None:
+    project = copied(tmp_path)
+    for words in (["rcom7.14", "vllm=v1"], [NAME, "vlm=v1"], [NAME, "base=latest"], ["--all-images", "vlm=v1"]):
+        project.refusal(UsageError, "bump", *words)
+    assert not (project.root / "build").exists()
