@@ -14,7 +14,7 @@ import pytest
 from copies import Project, copied
 from manifests import REAL
 
-from builder.errors import MachineError, ManifestError, StaleError, UnwritableError
+from builder.errors import MachineError, ManifestError, RenderError, StaleError, UnwritableError
 
 NAME = REAL.stem
 MANIFEST, DOCKERFILE = f"images/{NAME}.yaml", f"dockerfiles/Dockerfile.{NAME}"
@@ -69,7 +69,8 @@ def file(path: Path) -> None:
 
 def closed(path: Path) -> None:
     """What nobody may read or write."""
-    path.touch()
+    if not path.exists():
+        path.touch() if path.suffix else path.mkdir()
     path.chmod(0)
 
 
@@ -114,7 +115,11 @@ REFUSED: list[tuple[str, Change, str, int, str]] = [
         UnwritableError.exit_code,
         f"cannot write build/{NAME}/lock: is a directory",
     ),
-    *(("templates/base.j2", change, "render", 4, "templates/base.j2") for change in (closed, folder, gone)),
+    *(
+        ("templates/base.j2", change, "render", UnwritableError.exit_code, "templates/base.j2: ")
+        for change in (closed, folder)
+    ),
+    ("templates/base.j2", gone, "render", RenderError.exit_code, "'base.j2' not found"),
     ("builder/inside/seal.py", closed, "render", UnwritableError.exit_code, "seal.py: permission denied"),
     *((".cache", change, "patches", UnwritableError.exit_code, ".cache/git") for change in (closed, file)),
     *((".cache", change, "preflight", UnwritableError.exit_code, ".cache/") for change in (closed, file)),

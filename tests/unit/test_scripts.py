@@ -74,6 +74,8 @@ def test_an_engine_where_none_can_be_installed(checkout: Path) -> None:
 @pytest.mark.parametrize("script", ["engine", "browser"])
 def test_only_root_installs(checkout: Path, script: str) -> None:
     open_to_all(checkout)
+    (checkout / ".engine").mkdir()
+    (checkout / ".engine").chmod(0o777)
     path = without(checkout, *ENGINES, "chromium-headless-shell", "chromium", "google-chrome", added=("apt-get",))
     code, told = said(checkout, script, "start", path=path, nobody=True)
     assert code
