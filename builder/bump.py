@@ -11,7 +11,7 @@ from builder import manifest as manifests
 from builder.errors import PreflightError, Problem, UsageError
 from builder.git import GitError
 from builder.report import write_together
-from builder.schema import did_you_mean
+from builder.schema import did_you_mean, near_or_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ def assert_sources(manifest: Manifest, names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in manifest.sources:
-            hint = did_you_mean(name, manifest.sources) or f"known are {', '.join(manifest.sources)}"
+            hint = near_or_known(name, manifest.sources)
             raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
 
 

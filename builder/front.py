@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +32,24 @@ as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
 strict = click.option("--strict", is_flag=True, help="What could not run is a failure too.")
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    """A report's file, refused before the work where it cannot be written."""
+    from builder.report import assert_format  # noqa: PLC0415
+
+    if file:
+        assert_format(file)
+    return file
+
+
+report_file = click.option(
+    "--report",
+    "file",
+    type=click.Path(path_type=Path),
+    callback=_writable,
+    help="Write it there too: .json, .xml, .md or .txt.",
+)
 
 
 class _OnStandardError(logging.Handler):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +12,8 @@ from builder import front
 from builder.project import ROOT, alone, load, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.engine import Engine
     from builder.observed import Probed
     from builder.report import Report
@@ -48,7 +49,7 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
 @click.command()
 @click.argument("tag", callback=front.reference, shell_complete=front.tags)
-@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@front.report_file
 @front.strict
 @click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
 @click.option("--gpu", is_flag=True, help="This machine's GPUs too: the checks of `probe`.")
@@ -60,10 +61,8 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by
     """
     from builder import layers, page, proof, render  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
-    from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
+    from builder.report import Report, write_atomically  # noqa: PLC0415
 
-    if file:
-        assert_format(file)
     engine = front.engine()
     name = verifying.made_from(engine, tag)
     manifest, facts = load(name)
@@ -150,7 +149,7 @@ def lock(name: str) -> None:
 @click.option(
     "--python", default=None, help="The image's Python with torch; without it, the first usual one that has it."
 )
-@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@front.report_file
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: all that was seen, and what it means.")
 @front.strict
 def probe(image: str, python: str | None, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
@@ -164,10 +163,8 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     """
     from builder.errors import Problem, UsageError  # noqa: PLC0415
     from builder.render import LABEL  # noqa: PLC0415
-    from builder.report import Report, assert_format, write_atomically  # noqa: PLC0415
+    from builder.report import Report, write_atomically  # noqa: PLC0415
 
-    if file:
-        assert_format(file)
     engine = front.engine()
     image_id = engine.image_id(image)
     if image_id is None:

@@ -224,8 +224,7 @@ def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
     known = {key: path for key, path in pins.items() if path in document.places}
     for key in values:
         if key not in known:
-            hint = schema.did_you_mean(key, known) or f"known are {', '.join(known)}"
-            raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=hint))
+            raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=schema.near_or_known(key, known)))
     scalars = {known[key]: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     files = _rewritten(document, scalars)
     other = parse(files[manifest.path], manifest.path, files)
@@ -274,7 +273,7 @@ def _extended(document: Document, others: Mapping[Path, bytes]) -> Document:
     path = folder / f"{name}.yaml"
     if path not in others and not path.is_file():
         known = [found.stem for found in folder.glob("*.yaml")]
-        hint = schema.did_you_mean(name, known) or f"known are {', '.join(sorted(known)) or 'none'}"
+        hint = schema.near_or_known(name, sorted(known))
         raise ManifestError(Problem(f"no file {str(path)!r}", document.where("extends"), hint))
     shared = located_yaml.parse(others[path], path) if path in others else located_yaml.load(path)
     if ("extends",) in shared.places:

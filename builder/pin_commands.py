@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from builder.report import Report
 
 _offline = click.option("--offline", is_flag=True, help="Ask no host; what is not in the cache could not run.")
-_report = click.option(
-    "--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt."
-)
 
 
 @click.command()
 @click.argument("name", metavar="IMAGE", shell_complete=front.images)
 @_offline
-@_report
+@front.report_file
 @front.as_json
 @front.strict
 def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
@@ -39,10 +36,8 @@ def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict
     """
     from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
-    from builder.report import assert_format, write_atomically  # noqa: PLC0415
+    from builder.report import write_atomically  # noqa: PLC0415
 
-    if file:
-        assert_format(file)
     manifest, facts = load(name)
     with contextlib.closing(asking.Machine()) as machine:
         base = asking.of_builds(machine, [(manifest, facts)], offline=offline)
@@ -110,14 +105,10 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     from builder import bump as bumping  # noqa: PLC0415
     from builder.report import assert_writable  # noqa: PLC0415
 
-    named = [word for word in words[:1] if "=" not in word]
-    images = named if named and not all_images else known_images()
+    images, wanted = _meant(words, all_images=all_images, check_drift=check_drift)
     if check_drift:
         _assert_no_drift(images, offline=offline)
         return
-    if not words[len(named) :] or bool(named) == all_images:
-        raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
-    wanted = front.pairs(words[len(named) :], "a pin", "vllm=v0.30.0")
     _assert_pinned(images, wanted, some=all_images)
     if file:
         assert_writable(file)
@@ -133,6 +124,17 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):
         sys.exit(PreflightError.exit_code)
+
+
+def _meant(words: Sequence[str], *, all_images: bool, check_drift: bool) -> tuple[list[str], dict[str, str]]:
+    """The images, and the references by source."""
+    named = [word for word in words[:1] if "=" not in word]
+    pins = words[len(named) :]
+    if check_drift and pins:
+        raise click.UsageError("--check-drift asks for the pins that there are: no SOURCE=REFERENCE goes with it")
+    if not check_drift and (not pins or bool(named) == all_images):
+        raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
+    return named if named and not all_images else known_images(), front.pairs(pins, "a pin", "vllm=v0.30.0")
 
 
 def _assert_pinned(images: Sequence[str], wanted: Mapping[str, str], *, some: bool) -> None:
@@ -157,8 +159,7 @@ def _assert_pinned(images: Sequence[str], wanted: Mapping[str, str], *, some: bo
     known = sorted({name for manifest in manifests for name in manifest.sources})
     for name in names:
         if name not in known:
-            hint = schema.did_you_mean(name, known) or f"known are {', '.join(known)}"
-            raise UsageError(Problem(f"no image has {name}", hint=hint))
+            raise UsageError(Problem(f"no image has {name}", hint=schema.near_or_known(name, known)))
 
 
 @contextlib.contextmanager

@@ -39,8 +39,7 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifes
 
     known = known_images()
     if name not in known:
-        hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
-        raise UsageError(Problem(f"no image {name!r}", hint=hint))
+        raise UsageError(Problem(f"no image {name!r}", hint=schema.near_or_known(name, known)))
     manifest = manifests.load(shown(ROOT / "images" / f"{name}.yaml"))
     twins = [other for other in known if other != name and in_tag(other) == in_tag(name)]
     if twins:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from builder import terminal
 from builder.devices import host_options
 from builder.errors import EngineError, EngineGoneError, Problem, UsageError
-from builder.schema import did_you_mean
+from builder.schema import near_or_known
 from builder.terminal import Session
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def binds(manifest: Manifest, folders: Mapping[str, Path]) -> list[str]:
 def _checkout(manifest: Manifest, name: str) -> str:
     editable = [source.name for source in manifest.installed_by("editable")]
     if name not in manifest.sources:
-        hint = did_you_mean(name, editable) or f"known are {', '.join(editable)}"
-        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
+        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=near_or_known(name, editable)))
     source = manifest.sources[name]
     if name not in editable:
         where = manifest.where("sources", name, "recipe")
