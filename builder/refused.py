@@ -6,13 +6,13 @@ import contextlib
 import errno
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import Problem, UnwritableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # By what the system says; `{file}` and `{folder}` are as a shell takes them.
 _REMEDIES = {
@@ -52,7 +52,9 @@ def writing(path: Path | None = None) -> Iterator[None]:
 
 
 def _problem(error: OSError, path: Path | None) -> Problem:
-    named = str(path or os.fsdecode(error.filename or ""))
+    named = os.fsdecode(path or error.filename or "")
+    with contextlib.suppress(OSError):  # where the user stands may be gone
+        named = named.removeprefix(f"{Path.cwd()}{os.sep}")
     doing = "write" if path else "read or write"
     reason = (error.strerror or str(error)).lower()
     file, folder = shlex.quote(named), shlex.quote(os.path.dirname(named) or ".")  # noqa: PTH120 (it may be no path)
