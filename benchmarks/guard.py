@@ -27,7 +27,7 @@ from wheels import pip_files  # noqa: E402
 from builder import lists  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 LIST = ROOT / "standins" / "sources" / "vime" / "requirements.txt"
 NOTE = """A judged install is pip's dry run, a look at the wheels, uv's copies (a cache mount is another file system,
@@ -41,31 +41,12 @@ ROUNDS = {FULL: 5, EMPTY: 3}
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         made = trapping.bench(Path(scratch), pip_files(ROOT / ".cache" / "pips", "newest"))
-        ((place, kept),) = made.folders.items()
-        judge = [made.python, f"{made.home}/bin/judge.py", "--root", made.home]
-        run([*judge, "remove", "PyJWT"])  # a copy without RECORD, which no pip replaces
-        shutil.rmtree(kept)
-        shutil.copytree(place, kept, symlinks=True)
-        _prepare(Path(kept) / "image")
-        environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}
-        environment["PIP_EXTRA_INDEX_URL"] = ""  # one index for both
-        environment |= {"XDG_CACHE_HOME": f"{scratch}/cache", "PIP_CACHE_DIR": f"{scratch}/cache/pip"}
-        pip = [made.python, "-m", "pip", "install", "--only-binary=:all:"]
-        pip += ["-c", f"{made.home}/constraints.txt", "-r", f"{made.home}/requirements.txt"]
-        commands = {
-            "dry run": [*pip, "--dry-run"],
-            "plain install": pip,
-            "judged and installed": [*judge, "install", STEP],
+        commands = _commands(made)
+        _without_records(made)
+        cache = Path(scratch) / "cache"
+        spent = {
+            caches: _spent(made, commands, cache, rounds, empty=caches == EMPTY) for caches, rounds in ROUNDS.items()
         }
-        spent = {}
-        for caches, rounds in ROUNDS.items():
-            actions: dict[str, Callable[[], object]] = {}
-            for name, command in commands.items():
-                actions[f"before {name}"] = partial(
-                    _as_before, made, Path(scratch) / "cache" if caches == EMPTY else None
-                )
-                actions[name] = partial(run, command, environment=environment)
-            spent[caches] = medians(in_turn(actions, rounds))
         count = len(json.loads((Path(made.home) / "plans" / f"{STEP}.json").read_text("utf-8"))["distributions"])
     dry, plain, ours = commands
     tell(
@@ -85,6 +66,44 @@ def main() -> None:
         ],
         notes=[NOTE],
     )
+
+
+def _judge(made: trapping.Bench) -> list[str]:
+    return [made.python, f"{made.home}/bin/judge.py", "--root", made.home]
+
+
+def _commands(made: trapping.Bench) -> dict[str, list[str]]:
+    """What is compared, by name; the last one is ours."""
+    pip = [made.python, "-m", "pip", "install", "--only-binary=:all:"]
+    pip += ["-c", f"{made.home}/constraints.txt", "-r", f"{made.home}/requirements.txt"]
+    return {
+        "dry run": [*pip, "--dry-run"],
+        "plain install": pip,
+        "judged and installed": [*_judge(made), "install", STEP],
+    }
+
+
+def _without_records(made: trapping.Bench) -> None:
+    """Have the base kept as it is after the image's own removal of PyJWT, a copy without RECORD."""
+    ((place, kept),) = made.folders.items()
+    run([*_judge(made), "remove", "PyJWT"])
+    shutil.rmtree(kept)
+    shutil.copytree(place, kept, symlinks=True)
+    _prepare(Path(kept) / "image")
+
+
+def _spent(
+    made: trapping.Bench, commands: Mapping[str, list[str]], cache: Path, rounds: int, *, empty: bool
+) -> dict[str, float]:
+    """The seconds of each command, in turn, each over the base as it was."""
+    environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}
+    environment["PIP_EXTRA_INDEX_URL"] = ""  # one index for both
+    environment |= {"XDG_CACHE_HOME": f"{cache}", "PIP_CACHE_DIR": f"{cache}/pip"}
+    actions: dict[str, Callable[[], object]] = {}
+    for name, command in commands.items():
+        actions[f"before {name}"] = partial(_as_before, made, cache if empty else None)
+        actions[name] = partial(run, command, environment=environment)
+    return medians(in_turn(actions, rounds))
 
 
 def _as_before(made: trapping.Bench, cache: Path | None) -> None:

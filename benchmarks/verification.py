@@ -57,17 +57,10 @@ def main() -> None:
     described = manifest.load(ROOT / "images" / "rocm7.14.yaml")
     python = facts.of(described, ROOT).python.executable
     modules = _modules(engine, python, [package for each in described.sources.values() for package in each.packages])
-    programs = {f"{verify.FOLDER}/{name}": (render.PROGRAMS / name).read_bytes() for name in verify.PROGRAMS}
-    check = [python, f"{verify.FOLDER}/check.py", "run", f"{verify.FOLDER}/checks.json"]
-
-    def checked(chosen: Sequence[str]) -> float:
-        files = programs | {f"{verify.FOLDER}/checks.json": listing(python, chosen)}
-        return seconds(engine, TAG, check, files)[0]
-
-    bare = ["-c", f"import {', '.join(modules)}"]
-    once = [(seconds(engine, TAG, [python, *bare], programs)[0], checked(modules)) for _ in range(ROUNDS)]
+    bare = [python, "-c", f"import {', '.join(modules)}"]
+    once = [(seconds(engine, TAG, bare, _programs())[0], _checked(engine, python, modules)) for _ in range(ROUNDS)]
     plain, together = (median(column) for column in zip(*once, strict=True))
-    apart = sum(checked([module]) for module in modules)
+    apart = sum(_checked(engine, python, [module]) for module in modules)
     peer = _peer(engine, python, modules)
     engine.close()
     tell(
@@ -82,23 +75,29 @@ def main() -> None:
         ],
         targets=[
             Target(what="over the bare imports", value=round(together - plain, 2), allowed=ALLOWED_S, unit="s"),
-            Target(
-                what="a container for each check, against one",
-                value=round(apart / together, 1),
-                allowed=ALLOWED_TIMES,
-                unit="x",
-                at_least=True,
-            ),
-            Target(
-                what=f"{PEER} on the same list, against one container",
-                value=None if isinstance(peer, str) else round(peer / together, 1),
-                allowed=ALLOWED_TIMES,
-                unit="x",
-                at_least=True,
+            _times("a container for each check, against one", round(apart / together, 1)),
+            _times(
+                f"{PEER} on the same list, against one container",
+                None if isinstance(peer, str) else round(peer / together, 1),
             ),
         ],
         notes=[f"{PEER} was given each import as a command that has to end with 0."],
     )
+
+
+def _times(what: str, value: float | None) -> Target:
+    return Target(what=what, value=value, allowed=ALLOWED_TIMES, unit="x", at_least=True)
+
+
+def _programs() -> dict[str, bytes]:
+    return {f"{verify.FOLDER}/{name}": (render.PROGRAMS / name).read_bytes() for name in verify.PROGRAMS}
+
+
+def _checked(engine: Engine, python: str, modules: Sequence[str]) -> float:
+    """The seconds of one container that checks the import of each module."""
+    check = [python, f"{verify.FOLDER}/check.py", "run", f"{verify.FOLDER}/checks.json"]
+    files = _programs() | {f"{verify.FOLDER}/checks.json": listing(python, modules)}
+    return seconds(engine, TAG, check, files)[0]
 
 
 def _modules(engine: Engine, python: str, packages: Sequence[str]) -> list[str]:

@@ -118,14 +118,8 @@ def new(name: str, reference: str) -> None:
     from builder import vocabulary as v  # noqa: PLC0415
     from builder.files import write_atomically  # noqa: PLC0415
 
+    _assert_free(name)
     path = shown(ROOT / "images" / f"{name}.yaml")
-    if path.exists():
-        raise UsageError(
-            Problem(
-                f"there is an image {name!r} already: {path}",
-                hint=f"take another name, or see what it has: python -m builder check {name}",
-            )
-        )
     image, digest = _reference(reference)
     if digest == v.UNKNOWN:
         digest = _asked(image)
@@ -136,6 +130,23 @@ def new(name: str, reference: str) -> None:
     front.say("next, as docs/new-image.md has it:")
     for step in starting.steps(name, base, facts):
         click.echo(f"  {step}")
+
+
+def _assert_free(name: str) -> None:
+    """Refuse what can name no image, and what would have the tags of another one.
+
+    Raises:
+        UsageError
+    """
+    from builder.consistency import in_tag  # noqa: PLC0415
+    from builder.manifest import NAMED, is_name  # noqa: PLC0415
+
+    if not is_name(name):
+        raise UsageError(Problem(f"{name!r} is no name of an image", hint=NAMED))
+    for other in known_images():
+        if in_tag(other) == in_tag(name):
+            hint = f"take another name, or see what it has: python -m builder check {other}"
+            raise UsageError(Problem(f"there is an image {other!r} already", hint=hint))
 
 
 def _asked(image: str) -> str:

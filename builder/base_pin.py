@@ -23,22 +23,28 @@ if TYPE_CHECKING:
 KEY = "base"  # in place of a source's name
 
 
-def changes(engine: Engine, manifest: Manifest, tag: str, folder: Path) -> tuple[Change, ...]:
-    """The scalars of `base` that become others: image, digest, and the facts' name where there are facts of that.
-
-    Args:
-        tag: of the same repository.
-        folder: where facts are.
+def image(manifest: Manifest, tag: str) -> str:
+    """The base's image under another tag.
 
     Raises:
         UsageError: where it can be no tag.
-        BaseImageError: where the registry does not have it, or is not reached.
     """
-    image = f"{registry.repository(manifest.base.image)}:{tag}"
     try:
-        v.image(image)
+        return v.image(f"{registry.repository(manifest.base.image)}:{tag}")
     except PydanticCustomError as error:
         raise UsageError(Problem(f"{KEY}={tag}: {error}", hint=(error.context or {}).get("hint"))) from None
+
+
+def changes(engine: Engine, manifest: Manifest, image: str, folder: Path) -> tuple[Change, ...]:
+    """The scalars of `base` that become others: image, digest, and the facts' name where there are facts of that.
+
+    Args:
+        image: with its tag.
+        folder: where facts are.
+
+    Raises:
+        BaseImageError: where the registry does not have it, or is not reached.
+    """
     digest = registry.digest(engine, image)
     pairs = {"image": (manifest.base.image, image), "digest": (manifest.base.digest, digest)}
     fitting = [name for name, facts in known(folder, image).items() if facts.digest == digest]

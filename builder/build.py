@@ -15,7 +15,7 @@ from builder import manifest as manifests
 from builder.errors import BuilderError, BuildFailedError, EngineError, ManifestError, Problem
 from builder.files import write_atomically
 from builder.project import kept
-from builder.report import Check, Report, ended_by, steps_of
+from builder.report import Report, ended_by, steps_of
 from builder.trace import Event, Trace
 from builder.units import clock
 
@@ -132,29 +132,16 @@ def make(
         EngineError: where the engine failed.
     """
     started, traced = time.monotonic(), Trace()
-
-    def report(image_id: str, pins: str, targets: tuple[str, ...], *checks: Check) -> Report:
-        return Report(
-            image=order.manifest.name,
-            image_id=image_id,
-            tag=None,
-            gpu_targets=targets,
-            pins=pins,
-            arguments={**order.build_arguments, **order.overrides},
-            checks=checks,
-            steps=steps_of(traced.steps),
-            seconds=time.monotonic() - started,
-        )
-
     try:
         built = _built(engine, order, order.dockerfile, order.labels, watch, traced=traced)
     except BuilderError as error:
         ended = ended_by(error, "the image is built", "build", time.monotonic() - started)
-        keep(report("", order.pins, order.gpu_targets, ended))
+        none = verify.Verified(gpu_targets=order.gpu_targets, pins=order.pins, checks=(ended,))
+        keep(_report(order, "", none, traced, started))
         raise
     watch(Event("", "verifying: the checks run in a container of the image"))
     verified = verify.verify(engine, built.image_id, order.manifest, order.facts)
-    found = report(built.image_id, verified.pins, verified.gpu_targets, *verified.checks)
+    found = _report(order, built.image_id, verified, traced, started)
     if found.passed_strictly if order.strict else found.passed:
         engine.tag(built.image_id, order.tag)
         found = found.with_tags(order.tag, _fixed(engine, built.image_id, order.fixed_tag, watch))
@@ -162,6 +149,21 @@ def make(
     if verified.error:
         raise verified.error
     return found
+
+
+def _report(order: Order, image_id: str, verified: verify.Verified, traced: Trace, started: float) -> Report:
+    """What has come of an order so far; it has no tag."""
+    return Report(
+        image=order.manifest.name,
+        image_id=image_id,
+        tag=None,
+        gpu_targets=verified.gpu_targets,
+        pins=verified.pins,
+        arguments={**order.build_arguments, **order.overrides},
+        checks=verified.checks,
+        steps=steps_of(traced.steps),
+        seconds=time.monotonic() - started,
+    )
 
 
 def _fixed(engine: Engine, image_id: str, tag: str | None, watch: Callable[[Event], None]) -> str | None:

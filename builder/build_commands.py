@@ -54,7 +54,11 @@ _refresh = click.option(
     "--refresh", metavar="STEP", help="Run anew from this step on; the compiler's cache and pip's stay."
 )
 _root_image = click.option(
-    "--stand-in-from", "root_image", metavar="IMAGE", help="Root of the stand-in, instead of making one."
+    "--stand-in-from",
+    "root_image",
+    metavar="IMAGE",
+    callback=front.reference,
+    help="Root of the stand-in, instead of making one.",
 )
 
 
@@ -85,11 +89,13 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 
     Example: python -m builder rehearse rocm7.14
     """
-    from builder import rehearsal  # noqa: PLC0415
+    from builder import rehearsal, render  # noqa: PLC0415
     from builder.standin import Ingredients  # noqa: PLC0415
 
     manifest, facts = _loaded(name)
     chosen, epoch = chosen_targets(manifest, targets), front.epoch()
+    if refresh:
+        steps.script(render.render(manifest, facts), refresh)
     engine = front.engine()
     ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
     tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
@@ -109,7 +115,12 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
 @click.option("--jobs", type=click.IntRange(min=1), help="With --all, how many are built at a time. Default: 1.")
 @click.option("--fail-fast", is_flag=True, help="With --all, let one failure stop the others.")
 @click.option("--no-cache", is_flag=True, help="Run every step anew; empties the compiler's cache and pip's.")
-@click.option("--cache-from", metavar="REF", help="Take steps from this image of a registry; with --all, a registry.")
+@click.option(
+    "--cache-from",
+    metavar="REF",
+    callback=front.reference,
+    help="Take steps from this image of a registry; with --all, a registry.",
+)
 @click.option("--time-limit", type=click.IntRange(min=1), metavar="MINUTES", help="Of the build; it stops there.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PIN=VALUE", help="Another value for a pin; the tag then ends in -dev."
@@ -133,47 +144,57 @@ def image(  # noqa: PLR0913, PLR0917 (click's way)
 
     Example: python -m builder image rocm7.14 --gpu-target gfx950
     """
-    from builder import build as building  # noqa: PLC0415
-    from builder import reading  # noqa: PLC0415
-
     if no_cache and (refresh or cache_from):
         raise click.UsageError("either --no-cache, which runs every step anew, or --refresh or --cache-from")
     if every == bool(name):
         raise click.UsageError("an image is wanted, or --all")
     if name and (jobs or fail_fast):
         raise click.UsageError("--jobs and --fail-fast are for --all")
+    if not name and (refresh or no_cache or settings):
+        raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
     if not name:
-        if refresh or no_cache or settings:
-            raise click.UsageError("--refresh, --no-cache and --set are for one image, not for --all")
-        limit = ["--time-limit", str(time_limit)] if time_limit else []
-        options = [*limit, *(["--strict"] if strict else [])]
+        options = [*(["--time-limit", str(time_limit)] if time_limit else []), *(["--strict"] if strict else [])]
         matrix_commands.build_all(
             targets, jobs=jobs or 1, fail_fast=fail_fast, as_json=as_json, cache_from=cache_from, options=options
         )
         return
-    overrides = front.pairs(settings, "--set")
+    limit = time_limit * 60 if time_limit else None
+    order = _ordered(name, targets, settings)
+    order = replace(order, no_cache=no_cache, cache_from=cache_from, strict=strict, time_limit_s=limit)
+    report = _built(order, refresh, plain=plain, as_json=as_json)
+    front.show(report, as_json=as_json, strict=strict)
+
+
+def _ordered(name: str, targets: tuple[str, ...], settings: tuple[str, ...]) -> Order:
+    """An image on its real base, as its manifest and its settings have it."""
+    from builder import build as building  # noqa: PLC0415
+
+    overrides = front.pairs(settings, "--set", "--set vime.commit=0123456789abcdef0123456789abcdef01234567")
     manifest, facts = _loaded(name, overrides)
     building.refuse_unknown(manifest)
     chosen = chosen_targets(manifest, targets)
-    order = building.Order(
+    return building.Order(
         manifest=manifest,
         facts=facts,
         gpu_targets=chosen,
         tag=manifest.tag(chosen) + (building.DEVELOPMENT if overrides else ""),
         arguments={},
-        no_cache=no_cache,
         overrides=overrides,
-        cache_from=cache_from,
-        time_limit_s=time_limit * 60 if time_limit else None,
-        strict=strict,
         epoch=front.epoch(),
     )
+
+
+def _built(order: Order, refresh: str | None, *, plain: bool, as_json: bool) -> Report:
+    from builder import build as building  # noqa: PLC0415
+    from builder import reading  # noqa: PLC0415
+
+    if refresh:
+        steps.script(order.dockerfile, refresh)
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
-        building.have_base(engine, manifest, watch)
-        reading.expect(engine, manifest, facts, watch)
-        report = reported(engine, order, watch, refresh)
-    front.show(report, as_json=as_json, strict=strict)
+        building.have_base(engine, order.manifest, watch)
+        reading.expect(engine, order.manifest, order.facts, watch)
+        return reported(engine, order, watch, refresh)
 
 
 @click.command()
@@ -205,13 +226,14 @@ def debug(  # noqa: PLR0913, PLR0917 (click's way)
     tag = manifest.tag(chosen)
     order = building.Order(manifest=manifest, facts=facts, gpu_targets=chosen, tag=tag, arguments={})
     steps.script(order.dockerfile, step)  # a wrong name is told before any engine is asked
+    if not rehearsed:
+        building.refuse_unknown(manifest)
     engine = front.engine()
     with _progress(tag, plain=plain, as_json=False) as watch:
         if rehearsed:
             ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image)
             order = rehearsal.order(engine, manifest, facts, chosen, ingredients, watch)
         else:
-            building.refuse_unknown(manifest)
             building.have_base(engine, manifest, watch)
         scene = debugging.before(engine, order, step, command, watch)
     front.say(scene.greeting)

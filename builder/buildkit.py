@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from builder.errors import BuildFailedError, EngineError, Problem, TimeLimitError
 from builder.trace import Event, Step, Trace
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import FrameType
+
+    from typing_extensions import Unpack
 
     from builder.engine import Engine
 
@@ -42,6 +44,22 @@ class Built:
     warnings: tuple[str, ...]
 
 
+class Options(TypedDict, total=False):
+    """How a build is done, beside its file and its arguments.
+
+    Attributes:
+        cache_from: an image in a registry whose steps are taken as done; what is built can then serve as one too.
+        epoch: the time of the image and its history, in seconds since 1970; no cache key has it, no step sees it.
+        labels: in place of what the file says of them.
+    """
+
+    network: Network
+    no_cache: bool
+    epoch: int | None
+    labels: Mapping[str, str] | None
+    cache_from: str | None
+
+
 def build(  # noqa: PLR0913 (each is one fact of the build)
     engine: Engine,
     dockerfile: str,
@@ -49,20 +67,13 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
     arguments: Mapping[str, str],
     watch: Callable[[Event], None],
     context: Path | None = None,
-    network: Network = "default",
-    no_cache: bool = False,
-    epoch: int | None = None,
-    labels: Mapping[str, str] | None = None,
-    cache_from: str | None = None,
     time_limit_s: float | None = None,
     trace: Trace | None = None,
+    **options: Unpack[Options],
 ) -> Built:
     """Build `dockerfile`; the image has no tag. It is the image that `docker build` makes of the same input.
 
     Args:
-        cache_from: an image in a registry whose steps are taken as done; what is built can then serve as one too.
-        epoch: the time of the image and its history, in seconds since 1970; no cache key has it, no step sees it.
-        labels: in place of what the file says of them.
         context: a folder whose content is the build context; our own images have none.
         trace: gets the steps, for whoever wants them of a build that fails, too.
 
@@ -71,36 +82,39 @@ def build(  # noqa: PLR0913 (each is one fact of the build)
         TimeLimitError: where it took longer than its limit; what was finished stays in the cache.
         EngineError: where the engine itself did not answer or went away.
     """
-    build_id = uuid.uuid4().hex
-    inline = {"BUILDKIT_INLINE_CACHE": "1"} if cache_from else {}
-    moment = {} if epoch is None else {"SOURCE_DATE_EPOCH": str(epoch)}
-    parameters = {
-        "version": "2",  # BuildKit
-        "buildid": build_id,
-        "buildargs": json.dumps({**engine.proxies, **arguments, **inline, **moment}),
-        "networkmode": network,
-        "nocache": "1" if no_cache else "0",
-        "rm": "1",
-        **({"cachefrom": json.dumps([cache_from])} if cache_from else {}),
-        **({"labels": json.dumps(dict(labels))} if labels else {}),
-    }
-    trace = trace or Trace()
+    build_id, traced = uuid.uuid4().hex, trace or Trace()
 
     def cancel() -> None:
-        _let_it_begin(trace)
+        _let_it_begin(traced)
         engine.cancel_build(build_id)
 
-    with _archive(dockerfile, context) as body, _before_signals(cancel), _time_limit(time_limit_s, cancel) as reached:
+    with _archive(dockerfile, context) as body, _before_signals(cancel), _time_limit(time_limit_s, cancel, traced):
         try:
-            image_id = _consume(engine.post_build(parameters, body), trace, watch)
-        except BuildFailedError as error:
-            if reached.is_set():
-                raise _too_long(trace, time_limit_s) from error
+            events = engine.post_build(_parameters(engine, build_id, arguments, options), body)
+            image_id = _consume(events, traced, watch)
+        except BuildFailedError:
             raise
         except BaseException:
             cancel()
             raise
-    return Built(image_id, trace.steps, tuple(trace.warnings))
+    return Built(image_id, traced.steps, tuple(traced.warnings))
+
+
+def _parameters(engine: Engine, build_id: str, arguments: Mapping[str, str], options: Options) -> dict[str, str]:
+    """A build's, as the engine takes them."""
+    epoch, labels, cache = options.get("epoch"), options.get("labels"), options.get("cache_from")
+    inline = {"BUILDKIT_INLINE_CACHE": "1"} if cache else {}
+    moment = {} if epoch is None else {"SOURCE_DATE_EPOCH": str(epoch)}
+    return {
+        "version": "2",  # BuildKit
+        "buildid": build_id,
+        "buildargs": json.dumps({**engine.proxies, **arguments, **inline, **moment}),
+        "networkmode": options.get("network", "default"),
+        "nocache": "1" if options.get("no_cache") else "0",
+        "rm": "1",
+        **({"cachefrom": json.dumps([cache])} if cache else {}),
+        **({"labels": json.dumps(dict(labels))} if labels else {}),
+    }
 
 
 @contextlib.contextmanager
@@ -131,14 +145,15 @@ def _before_signals(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[threading.Event]:
-    """Cancel after so many seconds; whether that has happened.
+def _time_limit(seconds: float | None, cancel: Callable[[], None], trace: Trace) -> Iterator[None]:
+    """Cancel after so many seconds; again and again, because a cancel between two steps may find neither of them.
 
-    Again and again, because a cancel between two steps may find neither of them.
+    Raises:
+        TimeLimitError: in place of the failure that a build ends in when it is cancelled.
     """
     reached, ended = threading.Event(), threading.Event()
     if seconds is None:
-        yield reached
+        yield
         return
 
     def stop() -> None:
@@ -150,13 +165,17 @@ def _time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[t
     timer = threading.Timer(seconds, stop)
     timer.start()
     try:
-        yield reached
+        yield
+    except BuildFailedError as error:
+        if reached.is_set():
+            raise _too_long(trace, seconds) from error
+        raise
     finally:
         ended.set()
         timer.cancel()
 
 
-def _too_long(trace: Trace, seconds: float | None) -> TimeLimitError:
+def _too_long(trace: Trace, seconds: float) -> TimeLimitError:
     """Of a step that was cancelled, BuildKit tells an error."""
     now = time.time()
     running = [step for step in trace.steps if step.started and (step.completed is None or step.error)]

@@ -11,10 +11,10 @@ from builder import manifest as manifests
 from builder.errors import PreflightError, Problem, UsageError
 from builder.files import write_together
 from builder.git import GitError
-from builder.schema import did_you_mean
+from builder.schema import did_you_mean, near_or_known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.entries import Source
@@ -120,10 +120,19 @@ def assert_all_hold(bumps: Sequence[Bump]) -> None:
         raise PreflightError(*problems)
 
 
+def assert_sources(manifest: Manifest, names: Iterable[str]) -> None:
+    """Refuse what is no source of a manifest.
+
+    Raises:
+        UsageError: with the near one.
+    """
+    for name in names:
+        if name not in manifest.sources:
+            hint = near_or_known(name, manifest.sources)
+            raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
+
+
 def _changes(manifest: Manifest, name: str, reference: str) -> Iterator[Change]:
-    if name not in manifest.sources:
-        hint = did_you_mean(name, manifest.sources) or f"known are {', '.join(manifest.sources)}"
-        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
     source = manifest.sources[name]
     tag, commit = _resolved(source, reference)
     pairs = [("tag", source.tag or "", tag or ""), ("commit", source.commit, commit)]

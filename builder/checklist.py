@@ -65,38 +65,8 @@ def _of_the_base() -> Iterator[Entry]:
 
 def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
     for source in manifest.sources.values():
-        key = f"sources.{source.name}"
-        shipped, kept = source.recipe == "shipped", source.recipe == "editable"
-        if not shipped:
-            yield {
-                "name": f"{source.name} is what its record says",
-                "kind": "source",
-                "source": source.name,
-                "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
-            }
-        if source.public_version:
-            name = source.distribution
-            why = (
-                f"the base ships another {name}"
-                if shipped
-                else f"another {name} was installed over the one that was built"
-            )
-            yield {
-                "name": f"{source.distribution} has the version of its tag",
-                "kind": "version",
-                "distribution": source.distribution,
-                "tag": source.tag,
-                "hint": f"{key}.tag: {why}",
-            }
-        if source.device_code:
-            remedy = "the base has none for it" if shipped else "build for the target, with --gpu-target"
-            yield {
-                "name": f"{source.name} has device code for every GPU target",
-                "kind": "device_code",
-                "distribution": source.distribution,
-                "modules": list(source.device_code),
-                "hint": f"{key}.device_code: {remedy}",
-            }
+        key, kept = f"sources.{source.name}", source.recipe == "editable"
+        yield from _as_pinned(source, key)
         yield from _imports(source.modules, f"{key}.modules", source.checkout if kept else None)
         if not kept:
             yield _loads(source.distribution, key)
@@ -104,6 +74,36 @@ def _of_the_sources(manifest: Manifest) -> Iterator[Entry]:
     for name, wheel in manifest.prebuilt.items():
         yield from _imports(wheel.modules, f"prebuilt.{name}.modules", None)
         yield _loads(name, f"prebuilt.{name}")
+
+
+def _as_pinned(source: Source, key: str) -> Iterator[Entry]:
+    """That what is installed was made of the pinned tree, for the wanted GPUs."""
+    shipped, name = source.recipe == "shipped", source.distribution
+    if not shipped:
+        yield {
+            "name": f"{source.name} is what its record says",
+            "kind": "source",
+            "source": source.name,
+            "hint": f"{key}: something wrote into {source.checkout} after it was fetched and patched",
+        }
+    if source.public_version:
+        built = f"another {name} was installed over the one that was built"
+        yield {
+            "name": f"{name} has the version of its tag",
+            "kind": "version",
+            "distribution": name,
+            "tag": source.tag,
+            "hint": f"{key}.tag: {f'the base ships another {name}' if shipped else built}",
+        }
+    if source.device_code:
+        remedy = "the base has none for it" if shipped else "build for the target, with --gpu-target"
+        yield {
+            "name": f"{source.name} has device code for every GPU target",
+            "kind": "device_code",
+            "distribution": name,
+            "modules": list(source.device_code),
+            "hint": f"{key}.device_code: {remedy}",
+        }
 
 
 def _imports(modules: Sequence[str], key: str, under: str | None) -> Iterator[Entry]:
@@ -154,15 +154,7 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
         "kind": "numpy_users",
         "hint": "constraints.numpy: hold the distribution back with a constraint of its own",
     }
-    wheels = manifest.installed_by("wheel", "shipped")
-    yield {
-        "name": "one process has one copy of each of ROCm's libraries",
-        "kind": "one_copy",
-        "modules": ["amdsmi", "torch", *(module for source in wheels for module in source.modules)],
-        "distributions": [source.distribution for source in wheels],
-        "libraries": ["libamd_smi", "libamdhip64"],
-        "hint": "of a second copy: forbid the distribution that brings it, or make it a link in `links`",
-    }
+    yield _one_copy(manifest)
     if manifest.env:
         yield {
             "name": "every variable is one that its program reads",
@@ -170,6 +162,23 @@ def _of_the_whole(manifest: Manifest) -> Iterator[Entry]:
             "variables": list(manifest.env),
             "hint": "env: the installed version reads another name, or none",
         }
+    yield from _of_names(manifest)
+
+
+def _one_copy(manifest: Manifest) -> Entry:
+    wheels = manifest.installed_by("wheel", "shipped")
+    return {
+        "name": "one process has one copy of each of ROCm's libraries",
+        "kind": "one_copy",
+        "modules": ["amdsmi", "torch", *(module for source in wheels for module in source.modules)],
+        "distributions": [source.distribution for source in wheels],
+        "libraries": ["libamd_smi", "libamdhip64"],
+        "hint": "of a second copy: forbid the distribution that brings it, or make it a link in `links`",
+    }
+
+
+def _of_names(manifest: Manifest) -> Iterator[Entry]:
+    """What is not there, and which variables Python sees."""
     for name in _taken_out(manifest):
         yield {
             "name": f"{name} is absent",

@@ -38,7 +38,7 @@ def connect() -> tuple[docker.DockerClient, str]:
     except EngineAbsentError:
         if os.environ.get("DOCKER_HOST") or not PRIVATE.is_file():
             raise
-    private = PRIVATE.read_text(encoding="utf-8").strip()
+    private = PRIVATE.read_text("utf-8", "replace").strip()
     return _client(private), private
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from builder.distributions import canonical, covers
 from builder.errors import Problem
-from builder.schema import did_you_mean, value_at
+from builder.schema import near_or_known, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -174,7 +174,7 @@ def _other_source(
     if other == name:
         yield Problem(f"source {name!r} names itself", where, "name another source, or remove the line")
     elif other not in order:
-        hint = did_you_mean(other, order) or f"known are {', '.join(order)}"
+        hint = near_or_known(other, order)
         yield Problem(f"no source is called {other!r}", where, hint)
     elif earlier and order.index(other) > order.index(name):
         line = document.where("sources", other).line

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
 import secrets
 import socket
-import tarfile
-from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import docker
 import docker.errors
-import docker.types
 import docker.utils.config
 import docker.utils.proxy
 import requests
 import requests.exceptions
 
 from builder.connection import A_PRIVATE_ONE, answering, connect
-from builder.container import Container
+from builder.container import Container, archives, cut_off
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 from builder.told import LOG
 
@@ -36,8 +32,6 @@ CLIENT = "vime-images.client"  # of a container: the machine and the process tha
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
-MEMORY_BYTES = 16 * 1024**3
-PROCESSES = 4096
 CLEAN = "python -m builder clean"
 
 
@@ -116,6 +110,12 @@ class Engine:
             return str(self.api.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]
         except (docker.errors.ImageNotFound, docker.errors.NullResource):  # an empty name is no image's
             return None
+
+    @answering("to list its images")
+    def tags_with(self, label: str) -> list[str]:
+        """The tags of all images that have a label."""
+        images = self.api.images(filters={"label": label})
+        return sorted(tag for image in images for tag in image["RepoTags"] or ())
 
     def labels(self, reference: str) -> dict[str, str]:
         """The labels of an image."""
@@ -225,19 +225,8 @@ class Engine:
             files: absolute paths and contents; their folders become volumes that end with the container.
             host: what it is given of its host all the same, as the SDK's create_host_config has it.
         """
-        files = files or {}
-        folders = sorted({str(PurePosixPath(path).parent) for path in files})
-        cut_off: dict[str, Any] = {
-            "network_mode": "default" if network else "none",
-            "read_only": True,
-            "tmpfs": {"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges"],
-            "pids_limit": PROCESSES,
-            "mem_limit": MEMORY_BYTES,
-            "log_config": docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
-        }
-        config = self.api.create_host_config(**{**cut_off, **(host or {})})
+        packed = archives(files or {})
+        config = self.api.create_host_config(**{**cut_off(network=network), **(host or {})})
         name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
         try:
             with answering("to run a container", f"start it again and run this again; what it left goes by: {CLEAN}"):
@@ -251,18 +240,18 @@ class Engine:
                     labels=self.labels_of_ours,
                     name=name,
                     use_config_proxy=network,  # what has no network wants no proxy, nor its password
-                    volumes=folders,
+                    volumes=list(packed),
                 )
-                for folder in folders:
-                    inside = {
-                        path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder
-                    }
-                    self.api.put_archive(name, folder, _archive(inside))
+                for folder, archive in packed.items():
+                    self.api.put_archive(name, folder, archive)
                 self.api.start(name)
                 yield Container(self._client, name, time_limit_s)
         finally:
-            with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
-                self.api.remove_container(name, force=True, v=True)
+            self._remove_container(name)
+
+    def _remove_container(self, name: str) -> None:
+        with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
+            self.api.remove_container(name, force=True, v=True)
 
     @answering("to remove what is left over")
     def remove_leftovers(self) -> None:
@@ -272,16 +261,6 @@ class Engine:
             self.api.remove_container(container["Id"], force=True, v=True)
         for image in self.api.images(filters=mine):
             self.api.remove_image(image["Id"], force=True)
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(PurePosixPath(path).name)
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    return body.getvalue()
 
 
 def _json_lines(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:

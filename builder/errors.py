@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from builder.told import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -261,30 +258,3 @@ class StandInError(BuilderError):
 
     exit_code = 22
     remedy = "python -m builder rehearse --help has --stand-in-from, for a root made elsewhere"
-
-
-# What is no fault of ours, when the system says it of a file.
-_REFUSALS = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
-    *(errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EIO, errno.ENOLCK),
-}
-
-
-@contextlib.contextmanager
-def writing(path: Path | None = None) -> Iterator[None]:
-    """Have what the system says against a file told in our words.
-
-    Args:
-        path: the file; without it, whichever the system names.
-
-    Raises:
-        UnwritableError
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _REFUSALS:
-            raise
-        what = f"write {path or error.filename}" if path or error.filename else "write"
-        reason = (error.strerror or str(error)).lower()
-        raise UnwritableError(Problem(f"cannot {what}: {reason}", hint=UnwritableError.remedy)) from error

@@ -119,7 +119,7 @@ def of(manifest: Manifest, root: Path) -> Facts:
     path = folder / f"{manifest.base.facts}.yaml"
     if not path.is_file():
         known = [found.stem for found in folder.glob("*.yaml")]
-        hint = schema.did_you_mean(manifest.base.facts, known) or f"known are {', '.join(sorted(known)) or 'none'}"
+        hint = schema.near_or_known(manifest.base.facts, sorted(known))
         raise ManifestError(Problem(f"no file {str(path)!r}", manifest.where("base", "facts"), hint))
     facts = load(path)
     problems = [

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import writing
+from builder.refused import writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +40,8 @@ def write_together(files: Mapping[Path, bytes]) -> None:
                     os.fsync(file.fileno())  # a machine that fails must not leave the new name with nothing in it
                 temporary[path].chmod(0o644)
         for path, new in temporary.items():
-            before[path] = path.read_bytes() if path.is_file() else None
             with writing(path):
+                before[path] = path.read_bytes() if path.is_file() else None
                 new.replace(path)
     except BaseException:
         for path, old in before.items():

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +32,24 @@ as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output, the report last, no table."
 )
 strict = click.option("--strict", is_flag=True, help="What could not run is a failure too.")
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    """A report's file, refused before the work where it cannot be written."""
+    from builder.report import assert_format  # noqa: PLC0415
+
+    if file:
+        assert_format(file)
+    return file
+
+
+report_file = click.option(
+    "--report",
+    "file",
+    type=click.Path(path_type=Path),
+    callback=_writable,
+    help="Write it there too: .json, .xml, .md or .txt.",
+)
 
 
 class _OnStandardError(logging.Handler):
@@ -64,6 +83,11 @@ def loudness() -> list[click.Parameter]:
     ]
 
 
+def as_loud() -> list[str]:
+    """The option that makes another process of ours as loud as this one."""
+    return {logging.ERROR: ["-q"], logging.DEBUG: ["-v"]}.get(LOG.level, [])
+
+
 def say(text: object) -> None:
     """Tell what is neither data nor an error."""
     LOG.info("%s", text)
@@ -87,7 +111,9 @@ def watching(earlier: Mapping[str, float], *, plain: bool) -> Plain | Live:
 
 def images(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """For the shell: images that begin so."""
-    return [name for name in known_images() if name.startswith(begun)]
+    with contextlib.suppress(OSError):  # the command itself will say what is wrong, here and below
+        return [name for name in known_images() if name.startswith(begun)]
+    return []
 
 
 def bases(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
@@ -103,8 +129,9 @@ def targets(context: click.Context, _parameter: click.Parameter, begun: str) -> 
 
     named = context.params.get("name")
     found: dict[str, None] = {}
-    for image in [named] if named in known_images() else known_images():
-        with contextlib.suppress(BuilderError):  # the command itself will say what is wrong
+    known = images(context, _parameter, "")
+    for image in [named] if named in known else known:
+        with contextlib.suppress(BuilderError, OSError):
             found |= dict.fromkeys(manifests.load(ROOT / "images" / f"{image}.yaml").gpu_targets)
     return [target for target in found if target.startswith(begun)]
 
@@ -144,7 +171,19 @@ def epoch() -> int | None:
     return int(text) if text else None
 
 
-def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+def reference(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """An image or a registry as it was named, where such a name can be.
+
+    Raises:
+        UsageError: where it can be none; no engine is asked for that.
+    """
+    if text is not None and not re.fullmatch(r"[\w.:/@-]+", text, re.ASCII):
+        hint = "as vime:rocm7.14-gfx942; the engine's own are listed by: docker image ls"
+        raise UsageError(Problem(f"{text!r} can name no image", hint=hint))
+    return text
+
+
+def pairs(texts: Iterable[str], option: str, example: str) -> dict[str, str]:
     """Values by name, of `NAME=VALUE` as an option takes it.
 
     Raises:
@@ -154,7 +193,7 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}", hint=f"as in: {option} name=value"))
+            raise UsageError(Problem(f"{option} wants NAME=VALUE, not {text!r}", hint=f"as in: {example}"))
         if name in found:
             raise UsageError(Problem(f"{option} gives {name} twice: {found[name]!r} and {value!r}", hint="keep one"))
         found[name] = value

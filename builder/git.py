@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.errors import Problem, UsageError
+from builder.errors import MachineError, Problem, UsageError
 from builder.told import asking, without_logins
 
 if TYPE_CHECKING:
@@ -208,14 +208,19 @@ def _run(
     """Never asks a person anything; says what it says in English."""
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "LC_ALL": "C"}
     quiet |= {} if "GIT_SSH_COMMAND" in os.environ else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
-    with asking(shlex.join(["git", *arguments])):
-        return subprocess.run(
-            ["git", *arguments],
-            env={**os.environ, **quiet, **(environment or {})},
-            input=given or "",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=time_limit_s,
-            check=False,
-        )
+    try:
+        with asking(shlex.join(["git", *arguments])):
+            return subprocess.run(
+                ["git", *arguments],
+                env={**os.environ, **quiet, **(environment or {})},
+                input=given or "",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=time_limit_s,
+                check=False,
+            )
+    except FileNotFoundError:
+        raise MachineError(
+            Problem("this machine has no program `git`", hint="install it, as by: apt-get install git")
+        ) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,14 +12,17 @@ from builder import front
 from builder.project import ROOT, alone, load, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.engine import Engine
     from builder.observed import Probed
+    from builder.report import Report
 
 # The docker SDK is imported where it is used: every help does without.
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--mount", "mounts", multiple=True, metavar="SOURCE=FOLDER", help="A working copy over an editable tree.")
 @click.option("--print", "only_print", is_flag=True, help="Run nothing; print the `docker run` that does the same.")
@@ -32,9 +34,10 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
     from builder import devices, running  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
 
+    folders = running.folders(front.pairs(mounts, "--mount", "--mount vime=."))
     engine = front.engine()
     manifest, _ = load(verifying.made_from(engine, tag))
-    binds = running.binds(manifest, front.pairs(mounts, "--mount"))
+    binds = running.binds(manifest, folders)
     session = running.session(tag, command, binds, devices.of(is_local=engine.is_local))
     if only_print:
         click.echo(running.command_line(session))
@@ -45,8 +48,8 @@ def run(tag: str, command: tuple[str, ...], mounts: tuple[str, ...], only_print:
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
-@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
+@front.report_file
 @front.strict
 @click.option("--tests", is_flag=True, help="The sources' own tests too, as the manifest names them.")
 @click.option("--gpu", is_flag=True, help="This machine's GPUs too: the checks of `probe`.")
@@ -59,10 +62,8 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by
     from builder import layers, page, proof, render  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
     from builder.files import write_atomically  # noqa: PLC0415
-    from builder.report import Report, assert_format  # noqa: PLC0415
+    from builder.report import Report  # noqa: PLC0415
 
-    if file:
-        assert_format(file)
     engine = front.engine()
     name = verifying.made_from(engine, tag)
     manifest, facts = load(name)
@@ -95,7 +96,7 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @click.argument("registry")
 @click.option("--plain", is_flag=True, help="A line an event, also on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, the last with the digest.")
@@ -145,11 +146,11 @@ def lock(name: str) -> None:
 
 
 @click.command()
-@click.argument("image", shell_complete=front.tags)
+@click.argument("image", callback=front.reference, shell_complete=front.tags)
 @click.option(
     "--python", default=None, help="The image's Python with torch; without it, the first usual one that has it."
 )
-@click.option("--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt.")
+@front.report_file
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: all that was seen, and what it means.")
 @front.strict
 def probe(image: str, python: str | None, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
@@ -161,13 +162,11 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
 
     Example: python -m builder probe rocm/primus:v26.4
     """
-    from builder.errors import Problem, UsageError, VerificationError  # noqa: PLC0415
+    from builder.errors import Problem, UsageError  # noqa: PLC0415
     from builder.files import write_atomically  # noqa: PLC0415
     from builder.render import LABEL  # noqa: PLC0415
-    from builder.report import Report, assert_format  # noqa: PLC0415
+    from builder.report import Report  # noqa: PLC0415
 
-    if file:
-        assert_format(file)
     engine = front.engine()
     image_id = engine.image_id(image)
     if image_id is None:
@@ -190,13 +189,18 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     else:
         _tell(probed)
         click.echo(report.table())
-    counts = [report.count(outcome) for outcome in ("failed", "passed", "could not run")]
-    if counts[0] or not counts[1] or (strict and counts[2]):
-        failed, _, untried = counts
-        what = f"{failed} of {sum(counts)} checks failed" if failed else f"{untried} of {sum(counts)} could not run"
-        raise VerificationError(
-            Problem(f"{what}; {probed.sentence}", hint="docs/gpu.md has what each check means, and what to change")
-        )
+    _assert_passed(report, probed.sentence, strict=strict)
+
+
+def _assert_passed(report: Report, sentence: str, *, strict: bool) -> None:
+    from builder.errors import Problem, VerificationError  # noqa: PLC0415
+
+    if report.passed_strictly if strict else report.passed:
+        return
+    failed, untried, all_ = report.count("failed"), report.count("could not run"), len(report.checks)
+    what = f"{failed} of {all_} checks failed" if failed else f"{untried} of {all_} could not run"
+    hint = "docs/gpu.md has what each check means, and what to change"
+    raise VerificationError(Problem(f"{what}; {sentence}", hint=hint))
 
 
 def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:

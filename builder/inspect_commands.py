@@ -12,7 +12,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 @_as_json
 def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
     """Say what made the image TAG, and whether this checkout would make the same.
@@ -29,7 +29,7 @@ def explain(tag: str, as_json: bool) -> None:  # noqa: FBT001 (click's way)
 
 
 @click.command()
-@click.argument("tag", shell_complete=front.tags)
+@click.argument("tag", callback=front.reference, shell_complete=front.tags)
 def sbom(tag: str) -> None:
     """List the software of the image TAG as CycloneDX: Python distributions, Debian packages, git sources.
 
@@ -51,9 +51,13 @@ def sbom(tag: str) -> None:
     click.echo(materials.of(engine, image, facts), nl=False)
 
 
+def _side(context: click.Context, parameter: click.Parameter, text: str) -> str | None:
+    return front.reference(context, parameter, text) if ":" in text else text
+
+
 @click.command()
-@click.argument("a", shell_complete=front.sides)
-@click.argument("b", shell_complete=front.sides)
+@click.argument("a", callback=_side, shell_complete=front.sides)
+@click.argument("b", callback=_side, shell_complete=front.sides)
 @click.option("--format", "shape", type=click.Choice(["table", "json", "markdown"]), default="table")
 def diff(a: str, b: str, shape: str) -> None:
     r"""Compare A and B: pins, distributions, variables, layers by size, checks.
@@ -68,5 +72,6 @@ def diff(a: str, b: str, shape: str) -> None:
     from builder import diff as comparing  # noqa: PLC0415
     from builder import side  # noqa: PLC0415
 
-    found = comparing.diff(side.of(a, front.engine), side.of(b, front.engine))
-    click.echo(comparing.FORMATS[shape](found))
+    # A wrong manifest is told before any engine is asked.
+    sides = {text: side.of(text, front.engine) for text in sorted((a, b), key=side.is_image)}
+    click.echo(comparing.FORMATS[shape](comparing.diff(sides[a], sides[b])))

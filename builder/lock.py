@@ -7,6 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from builder import located_yaml
 from builder.errors import Location, ManifestError, Problem
 
 if TYPE_CHECKING:
@@ -69,9 +70,13 @@ def read(path: Path) -> Lock | None:
     Raises:
         ManifestError: with each line that is none of a lock.
     """
-    if not path.is_file():
+    if not path.exists():
         return None
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = located_yaml.content(path).decode().splitlines()
+    except UnicodeDecodeError as error:
+        problem = Problem(f"no UTF-8 text: {error.reason}", Location(path, 1), f"python -m builder lock {path.stem}")
+        raise ManifestError(problem) from None
     found = [digest[1] for line in lines if (digest := _DIGEST.fullmatch(line))]
     faults = list(_faults(path, lines))
     if len(found) != 1:

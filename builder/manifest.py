@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from builder.document import Document, KeyPath
 
 PINS = {"base": ("image", "digest"), "sources": ("repository", "tag", "commit"), "prebuilt": ("address", "sha256")}
+NAMED = "letters, digits, dots and +: it is part of the image's tag"
 SHARED = "shared"  # beside the manifests: the folder of what several have in common
 Need = Literal["disk_gb", "memory_gb", "minutes"]  # of the machine that builds one target
 # Options of a base's pip configuration that are refused where a sealed name could be resolved, unless listed.
@@ -222,8 +223,7 @@ def overridden(manifest: Manifest, values: Mapping[str, str]) -> Manifest:
     known = {key: path for key, path in pins.items() if path in document.places}
     for key in values:
         if key not in known:
-            hint = schema.did_you_mean(key, known) or f"known are {', '.join(known)}"
-            raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=hint))
+            raise UsageError(Problem(f"no pin {key!r} in {manifest.title}", hint=schema.near_or_known(key, known)))
     scalars = {known[key]: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     files = _rewritten(document, scalars)
     other = parse(files[manifest.path], manifest.path, files)
@@ -272,7 +272,7 @@ def _extended(document: Document, others: Mapping[Path, bytes]) -> Document:
     path = folder / f"{name}.yaml"
     if path not in others and not path.is_file():
         known = [found.stem for found in folder.glob("*.yaml")]
-        hint = schema.did_you_mean(name, known) or f"known are {', '.join(sorted(known)) or 'none'}"
+        hint = schema.near_or_known(name, sorted(known))
         raise ManifestError(Problem(f"no file {str(path)!r}", document.where("extends"), hint))
     shared = located_yaml.parse(others[path], path) if path in others else located_yaml.load(path)
     if ("extends",) in shared.places:
@@ -282,8 +282,12 @@ def _extended(document: Document, others: Mapping[Path, bytes]) -> Document:
 
 def _rules(document: Document) -> list[Problem]:
     found = list(consistency.problems(document))
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+]*", document.path.stem, re.ASCII):
-        hint = "letters, digits, dots and +: it is part of the image's tag"
+    if not is_name(document.path.stem):
         message = f"file name {document.path.stem!r} is no name of an image"
-        found.append(Problem(message, Location(document.path, 1), hint))
+        found.append(Problem(message, Location(document.path, 1), NAMED))
     return found
+
+
+def is_name(text: str) -> bool:
+    """Whether an image can be called that."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+]*", text, re.ASCII) is not None

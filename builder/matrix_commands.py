@@ -61,33 +61,53 @@ def build_all(  # noqa: PLR0913 (each is an option)
     Raises:
         ImagesError: where one is not built.
     """
-    from builder import matrix as listing  # noqa: PLC0415
-    from builder import progress, push, several  # noqa: PLC0415
+    from builder import progress, several  # noqa: PLC0415
 
-    wanted = [order for order in _orders() if not targets or order.gpu_targets[0] in targets]
-    orders = listing.in_turn(wanted, ROOT)
-    if not orders:
-        what = f"there is no image to build{' for ' if targets else ''}{', '.join(targets)}"
-        raise UsageError(Problem(what, hint="python -m builder matrix lists what there is"))
+    orders = _wanted(targets)
+    # Now, because a wrong place is told before a base is pulled.
+    commands = {order.tag: [*_command(order, cache_from), *options] for order in orders}
     show = progress.Json if as_json else progress.Plain
     shown = {order.tag: show(sys.stdout if as_json else front.talk(), image=order.tag) for order in orders}
 
     def watch(order: Order, event: Event) -> None:
         shown[order.tag](event)
 
-    def command(order: Order) -> list[str]:
-        name, (target,) = order.manifest.name, order.gpu_targets
-        cache = ["--cache-from", push.name_in(cache_from, order.tag)] if cache_from else []
-        return [sys.executable, "-m", "builder", "image", name, "--gpu-target", target, "--json", *cache, *options]
-
-    for order in orders:
-        command(order)  # a wrong place is told before a base is pulled
     refused = several.pull_bases(front.engine(), orders, watch)
-    outcomes = several.run(orders, command, jobs=jobs, fail_fast=fail_fast, watch=watch, refused=refused)
+    outcomes = several.run(
+        orders, lambda order: commands[order.tag], jobs=jobs, fail_fast=fail_fast, watch=watch, refused=refused
+    )
     click.echo(json.dumps({"images": [_entry(outcome) for outcome in outcomes]}) if as_json else _table(outcomes))
     missing = [outcome.order.tag for outcome in outcomes if outcome.state != "built"]
     if missing:
         raise ImagesError(Problem(f"{len(missing)} of {len(outcomes)} images were not built: {', '.join(missing)}"))
+
+
+def _wanted(targets: Sequence[str]) -> list[Order]:
+    """What is built, in its turn.
+
+    Raises:
+        UsageError: where a target is no image's, or there is nothing to build.
+    """
+    from builder import matrix as listing  # noqa: PLC0415
+
+    orders = _orders()
+    known = list(dict.fromkeys(order.gpu_targets[0] for order in orders))
+    if not orders:
+        raise UsageError(Problem("there is no image to build", hint="python -m builder matrix lists what there is"))
+    for target in targets:
+        if target not in known:
+            raise UsageError(Problem(f"there is no image to build for {target}", hint=f"known are {', '.join(known)}"))
+    return listing.in_turn([order for order in orders if not targets or order.gpu_targets[0] in targets], ROOT)
+
+
+def _command(order: Order, cache_from: str | None) -> list[str]:
+    """The words of a process that builds one image, as loud as this one."""
+    from builder import push  # noqa: PLC0415
+
+    name, (target,) = order.manifest.name, order.gpu_targets
+    cache = ["--cache-from", push.name_in(cache_from, order.tag)] if cache_from else []
+    asked = ["image", name, "--gpu-target", target, "--json", *cache]
+    return [sys.executable, "-m", "builder", *front.as_loud(), *asked]
 
 
 def _table(outcomes: Sequence[Outcome]) -> str:

@@ -15,21 +15,18 @@ from builder.project import ROOT, alone, known_images, load, shown
 from builder.told import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.bump import Bump, Change
     from builder.report import Report
 
 _offline = click.option("--offline", is_flag=True, help="Ask no host; what is not in the cache could not run.")
-_report = click.option(
-    "--report", "file", type=click.Path(path_type=Path), help="Write it there too: .json, .xml, .md or .txt."
-)
 
 
 @click.command()
 @click.argument("name", metavar="IMAGE", shell_complete=front.images)
 @_offline
-@_report
+@front.report_file
 @front.as_json
 @front.strict
 def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict: bool) -> None:  # noqa: FBT001
@@ -40,10 +37,7 @@ def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict
     from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
     from builder.files import write_atomically  # noqa: PLC0415
-    from builder.report import assert_format  # noqa: PLC0415
 
-    if file:
-        assert_format(file)
     manifest, facts = load(name)
     with contextlib.closing(asking.Machine()) as machine:
         base = asking.of_builds(machine, [(manifest, facts)], offline=offline)
@@ -109,29 +103,19 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder.files import write_atomically  # noqa: PLC0415
     from builder.report import assert_writable  # noqa: PLC0415
 
-    named = [word for word in words[:1] if "=" not in word]
-    images = named if named and not all_images else known_images()
+    images, wanted = _meant(words, all_images=all_images, check_drift=check_drift)
     if check_drift:
         _assert_no_drift(images, offline=offline)
         return
-    if not words[len(named) :] or bool(named) == all_images:
-        raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
-    wanted = front.pairs(words[len(named) :], "a pin")
+    _assert_pinned(images, wanted, some=all_images)
     if file:
         assert_writable(file)
-    with contextlib.ExitStack() as locks:
-        for image in images:
-            locks.enter_context(alone(f"manifest:{image}"))
+    with _manifests_alone(images):
         bumps = _all_prepared(images, wanted, offline=offline, some=all_images)
-        others = set(known_images()) - {one.manifest.name for one in bumps}
-        bumping.assert_no_other_image_changes(bumps, [load(name)[0] for name in sorted(others)])
         if file:
-            from builder import summary  # noqa: PLC0415
-
-            write_atomically(file, "\n".join(summary.of(one, ROOT, offline=offline) for one in bumps))
+            _write_summary(file, bumps, offline=offline)
         if not keep_going:
             bumping.assert_all_hold(bumps)
         if not dry_run:
@@ -140,6 +124,50 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
         raise PreflightError(*problems)
     if keep_going and not all(one.report.passed for one in bumps):
         sys.exit(PreflightError.exit_code)
+
+
+def _meant(words: Sequence[str], *, all_images: bool, check_drift: bool) -> tuple[list[str], dict[str, str]]:
+    """The images, and the references by source."""
+    named = [word for word in words[:1] if "=" not in word]
+    pins = words[len(named) :]
+    if check_drift and pins:
+        raise click.UsageError("--check-drift asks for the pins that there are: no SOURCE=REFERENCE goes with it")
+    if not check_drift and (not pins or bool(named) == all_images):
+        raise click.UsageError("an image (or --all-images) and at least one SOURCE=REFERENCE are wanted")
+    return named if named and not all_images else known_images(), front.pairs(pins, "a pin", "vllm=v0.30.0")
+
+
+def _assert_pinned(images: Sequence[str], wanted: Mapping[str, str], *, some: bool) -> None:
+    """Refuse what no image pins, before any is locked or anybody is asked.
+
+    Args:
+        some: whether an image may lack what another one has.
+
+    Raises:
+        UsageError: with the near one.
+    """
+    from builder import base_pin, schema  # noqa: PLC0415
+    from builder import bump as bumping  # noqa: PLC0415
+
+    names = [name for name in wanted if name != base_pin.KEY]
+    manifests = [load(image)[0] for image in images]
+    for manifest in manifests:
+        if base_pin.KEY in wanted:
+            base_pin.image(manifest, wanted[base_pin.KEY])
+        if not some:
+            bumping.assert_sources(manifest, names)
+    known = sorted({name for manifest in manifests for name in manifest.sources})
+    for name in names:
+        if name not in known:
+            raise UsageError(Problem(f"no image has {name}", hint=schema.near_or_known(name, known)))
+
+
+@contextlib.contextmanager
+def _manifests_alone(images: Sequence[str]) -> Iterator[None]:
+    with contextlib.ExitStack() as locks:
+        for image in images:
+            locks.enter_context(alone(f"manifest:{image}"))
+        yield
 
 
 def _write(bumps: Sequence[Bump]) -> None:
@@ -153,11 +181,24 @@ def _write(bumps: Sequence[Bump]) -> None:
             front.say(f"removed: {shown(ROOT / one.manifest.lock_file)}")
 
 
+def _write_summary(file: Path, bumps: Sequence[Bump], *, offline: bool) -> None:
+    from builder import summary  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
+
+    write_atomically(file, "\n".join(summary.of(one, ROOT, offline=offline) for one in bumps))
+
+
 def _all_prepared(images: Sequence[str], wanted: Mapping[str, str], *, offline: bool, some: bool) -> list[Bump]:
+    """The bump of each image, shown; no other image has its pins from the same files.
+
+    Args:
+        some: only of the images that have what is pinned.
+    """
+    from builder import bump as bumping  # noqa: PLC0415
+
     found = [each for image in images if (each := _prepared(image, wanted, offline=offline, some=some))]
-    if not found:
-        hint = f"see which sources there are: grep -A99 '^sources:' images/{images[0]}.yaml"
-        raise UsageError(Problem(f"no image has {', '.join(wanted)}", hint=hint))
+    others = set(known_images()) - {one.manifest.name for one in found}
+    bumping.assert_no_other_image_changes(found, [load(name)[0] for name in sorted(others)])
     return found
 
 
@@ -185,7 +226,8 @@ def _prepared(image: str, wanted: Mapping[str, str], *, offline: bool, some: boo
             raise UsageError(
                 Problem(f"{base_pin.KEY}={tag} asks a registry, and --offline is given", hint="leave --offline out")
             )
-        more = base_pin.changes(front.engine(), manifest, tag, ROOT / bases.FOLDER)
+        base = base_pin.image(manifest, tag)
+        more = base_pin.changes(front.engine(), manifest, base, ROOT / bases.FOLDER)
         chosen = next((change.after for change in more if change.key[-1] == "facts"), None)
         facts = bases.load(ROOT / bases.FOLDER / f"{chosen}.yaml") if chosen else facts
     prepared = bumping.prepare(manifest, facts, pins, ROOT, offline=offline, more=more)

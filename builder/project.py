@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError, writing
+from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError
+from builder.refused import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 
 
 def known_images() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "images").glob("*.yaml"))
+    """The names of all manifests; a folder that cannot be listed is an error, and not one without images."""
+    return sorted(path.stem for path in (ROOT / "images").iterdir() if path.suffix == ".yaml")
 
 
 def load(name: str, overrides: Mapping[str, str] | None = None) -> tuple[Manifest, Facts]:
@@ -55,8 +57,7 @@ def assert_known(name: str) -> list[str]:
 
     known = known_images()
     if name not in known:
-        hint = schema.did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
-        raise UsageError(Problem(f"no image {name!r}", hint=hint))
+        raise UsageError(Problem(f"no image {name!r}", hint=schema.near_or_known(name, known)))
     return known
 
 
@@ -78,7 +79,7 @@ def shown(path: Path) -> Path:
     """A path as it is shortest to read from where the user stands."""
     try:
         return path.relative_to(Path.cwd())
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # elsewhere; or where the user stands is gone
         return path
 
 
@@ -111,7 +112,7 @@ def alone(what: str) -> Iterator[None]:
     """
     path = kept(ROOT, what) / "lock"
     with contextlib.ExitStack() as opened:
-        with writing(shown(path.parent)):
+        with writing(shown(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context(path.open("a+", encoding="utf-8"))
         try:

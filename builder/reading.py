@@ -79,20 +79,10 @@ def read(engine: Engine, image: str, digest: str = v.UNKNOWN, python: str | None
         "digest": _digest(engine, reference, image, digest),
         "sources": {},
         "size_gb": round(engine.size(reference) / 1e9, 1),
-        "system": found["system"] or v.UNKNOWN,
-        "python": found["python"],
         "env": env,
         "env_unknown": env_unknown,
         "entrypoint": tuple(config.get("Entrypoint") or ()),
-        "rocm_root": found["rocm_root"],
-        "device_code": _tuple(found["device_code"]),
-        "tools": _tuple(found["tools"]),
-        "pip_check": _tuple(found["pip_check"]),
-        "distributions": {name: entry["version"] for name, entry in sorted(installed.items())},
-        "flavours": {name: entry["flavour"] for name, entry in sorted(installed.items()) if entry["flavour"]},
-        "requirements": {
-            name: tuple(entry["requires"]) for name, entry in sorted(installed.items()) if entry["requires"]
-        },
+        **_of_program(found, dict(sorted(installed.items()))),
     }
     try:
         return Reading(Facts(**values), tuple(remarks))
@@ -101,6 +91,21 @@ def read(engine: Engine, image: str, digest: str = v.UNKNOWN, python: str | None
         raise BaseFactsError(
             *(Problem(f"{reference} says what no facts can hold: {fault}", hint=_shell(reference)) for fault in faults)
         ) from None
+
+
+def _of_program(found: Mapping[str, Any], installed: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that the program in the container has found."""
+    return {
+        "system": found["system"] or v.UNKNOWN,
+        "python": found["python"],
+        "rocm_root": found["rocm_root"],
+        "device_code": _tuple(found["device_code"]),
+        "tools": _tuple(found["tools"]),
+        "pip_check": _tuple(found["pip_check"]),
+        "distributions": {name: entry["version"] for name, entry in installed.items()},
+        "flavours": {name: entry["flavour"] for name, entry in installed.items() if entry["flavour"]},
+        "requirements": {name: tuple(entry["requires"]) for name, entry in installed.items() if entry["requires"]},
+    }
 
 
 def _variables(entries: Sequence[str], remarks: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -11,7 +11,8 @@ from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotatio
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from builder.errors import Problem, UsageError, writing
+from builder.errors import Problem, UsageError
+from builder.refused import writing
 from builder.told import plain
 
 if TYPE_CHECKING:

@@ -29,8 +29,6 @@ __all__ = ["NotAskedError", "Plan", "Planned", "Refusal", "plan"]
 
 TIME_LIMIT_S = 120
 VERSION = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)  # a tag may be none
-# The C library decides which wheels fit (PEP 600).
-GLIBC = {"debian 12": "2_36", "debian 13": "2_41", "ubuntu 22.04": "2_35", "ubuntu 24.04": "2_39"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +101,12 @@ def plan(  # noqa: PLR0913 (each is one thing that a plan depends on)
     Raises:
         NotAskedError: where the index does not answer, or not in time, or uv or pip do not work.
     """
-    base = {**_base(manifest, facts), **_built(manifest, source)}
     with tempfile.TemporaryDirectory(prefix="plan-") as scratch:
         root = Path(scratch)
-        for folder in ("house", "uv"):
-            (root / folder).mkdir()
-        for name, version in base.items():
-            wheelhouse.simple(name, version).write(root / "house")
-        _write_policy(manifest, facts, source, root)
-        if tree:
-            (root / source.name).symlink_to(tree.absolute())  # so that the place of a line begins with the source
+        base = _lay_out(manifest, facts, source, tree, root)
         asking = Asking(
             python=facts.python.version,
-            platform=f"x86_64-manylinux_{GLIBC[facts.system]}" if facts.system in GLIBC else "x86_64-unknown-linux-gnu",
+            platform=uv.platform(facts.system),
             pip={},
             there={**base, **{one.name: one.version for before in so_far for one in before.planned}},
             house=root / "house",
@@ -124,12 +115,21 @@ def plan(  # noqa: PLR0913 (each is one thing that a plan depends on)
             offline=offline,
             time_limit_s=time_limit_s,
         )
-        try:
-            foresight = Foresight(root, source.step("REQUIREMENTS"), facts, asking)
-        except judge.Fault as fault:
-            raise NotAskedError("\n".join(map(str, fault.args))) from fault
-        found = foresight.judged()
+        found = _foresight(root, source, facts, asking).judged()
     return replace(found, assumed=(*_assumed(manifest, facts, source, so_far), *found.assumed))
+
+
+def _lay_out(manifest: Manifest, facts: Facts, source: Source, tree: Path | None, root: Path) -> dict[str, str]:
+    """Write what uv and the judge find at `root`: policy, tree, and a wheel for each of what is installed; of these."""
+    for folder in ("house", "uv"):
+        (root / folder).mkdir()
+    base = {**_base(manifest, facts), **_built(manifest, source)}
+    for name, version in base.items():
+        wheelhouse.simple(name, version).write(root / "house")
+    _write_policy(manifest, facts, source, root)
+    if tree:
+        (root / source.name).symlink_to(tree.absolute())  # so that the place of a line begins with the source
+    return base
 
 
 def _base(manifest: Manifest, facts: Facts) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _assumed(manifest: Manifest, facts: Facts, source: Source, so_far: Sequence[
     title = f"images/bases/{manifest.base.facts}.yaml"
     yield f"the base has the {len(facts.distributions)} distributions of {title}, and no others"
     yield "what these require is there, and each has a RECORD: neither is among the facts"
-    if facts.system not in GLIBC:
+    if facts.system not in uv.GLIBC:
         yield f"the C library of {facts.system!r} is not known: wheels are chosen for uv's own idea of a Linux"
     if len([one for one in _before(manifest, source) if one.requirements]) > len(so_far):
         yield "a set that is installed before this one has no plan: this one is planned as if it were not"
@@ -261,6 +261,13 @@ class Foresight(judge.Judge):
         if answer.reasons:
             return (None if bound else self.known), answer.reasons
         return [item for item in self.known if not bound or there.get(item.name) != item.version], ""
+
+
+def _foresight(root: Path, source: Source, facts: Facts, asking: Asking) -> Foresight:
+    try:
+        return Foresight(root, source.step("REQUIREMENTS"), facts, asking)
+    except judge.Fault as fault:
+        raise NotAskedError("\n".join(map(str, fault.args))) from fault
 
 
 def markers(facts: Facts) -> dict[str, str]:

@@ -18,9 +18,11 @@ from builder.told import asking
 from builder.trace import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from builder.engine import Engine
+
+ELSEWHERE = "--stand-in-from IMAGE takes another image's root instead"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -48,37 +50,47 @@ def make(engine: Engine, standins: Path, watch: Callable[[Event], None]) -> None
     """
     if engine.image_id(reference(standins)):
         return
-    root, elsewhere = read(standins / "root.yaml"), "--stand-in-from IMAGE takes another image's root instead"
     if os.geteuid() or not shutil.which("apt-get"):
-        raise StandInError(Problem("only root on a Debian makes the stand-in's root file system", hint=elsewhere))
+        raise StandInError(Problem("only root on a Debian makes the stand-in's root file system", hint=ELSEWHERE))
     if not shutil.which("mmdebstrap"):
         watch(Event("stand-in", "installing mmdebstrap"))
-        run(["apt-get", "--quiet=2", "update"], "apt has no package lists")
-        install = ["apt-get", "--quiet=2", "--yes", "--no-install-recommends", "install", "mmdebstrap"]
-        run(
-            install, "mmdebstrap cannot be installed", elsewhere, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        )
+        _install_mmdebstrap()
+    root, mirror = read(standins / "root.yaml"), _mirror()
+    what = f"Debian {root['suite']} with {', '.join(root['next_packages'])}"
+    watch(Event("stand-in", f"making the root file system: {what}"))
+    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
+        run([*_mmdebstrap(root, mirror), root["suite"], archive.name, mirror], "mmdebstrap failed", ELSEWHERE)
+        watch(Event("stand-in", f"importing {Path(archive.name).stat().st_size / 1e9:.1f} GB"))
+        engine.import_root(archive, reference(standins), ["CMD bash"])
+
+
+def _install_mmdebstrap() -> None:
+    run(["apt-get", "--quiet=2", "update"], "apt has no package lists")
+    install = ["apt-get", "--quiet=2", "--yes", "--no-install-recommends", "install", "mmdebstrap"]
+    silent = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    run(install, "mmdebstrap cannot be installed", ELSEWHERE, env=silent)
+
+
+def _mirror() -> str:
+    """The mirror that this machine's own apt uses."""
     mirrors = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Label: Debian", "Component: main"], "apt")
     if not mirrors.strip():
-        raise StandInError(Problem("this machine's apt knows no mirror of Debian", hint=elsewhere))
-    mirror = mirrors.split()[0]
-    watch(
-        Event(
-            "stand-in", f"making the root file system: Debian {root['suite']} with {', '.join(root['next_packages'])}"
-        )
-    )
+        raise StandInError(Problem("this machine's apt knows no mirror of Debian", hint=ELSEWHERE))
+    return mirrors.split()[0]
+
+
+def _mmdebstrap(root: Mapping[str, Any], mirror: str) -> list[str]:
+    """Its words for a root of one suite with some packages of the next."""
     line = f"deb {mirror} {root['next_suite']} main"
     take = f"apt-get --yes --no-install-recommends --target-release {root['next_suite']} install"
-    hooks = [
+    hooks = (
         f"echo '{line}' > \"$1\"/etc/apt/sources.list.d/next.list",
         'chroot "$1" apt-get --quiet=2 update',
         f'chroot "$1" {take} {" ".join(root["next_packages"])}',
         'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin',
+    )
+    return [
+        *("mmdebstrap", "--variant=minbase", f"--include={','.join(root['packages'])}", "--quiet"),
+        *(f"--customize-hook={hook}" for hook in hooks),
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in root["excluded"]),
     ]
-    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
-        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(root['packages'])}", "--quiet"]
-        command += [f"--customize-hook={hook}" for hook in hooks]
-        command += [f"--dpkgopt=path-exclude={pattern}" for pattern in root["excluded"]]
-        run([*command, root["suite"], archive.name, mirror], "mmdebstrap failed", elsewhere)
-        watch(Event("stand-in", f"importing {Path(archive.name).stat().st_size / 1e9:.1f} GB"))
-        engine.import_root(archive, reference(standins), ["CMD bash"])

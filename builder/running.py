@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from builder import terminal
 from builder.devices import host_options
 from builder.errors import EngineError, EngineGoneError, Problem, UsageError
-from builder.schema import did_you_mean
+from builder.schema import near_or_known
 from builder.terminal import Session
 
 if TYPE_CHECKING:
@@ -65,23 +65,28 @@ def run(engine: Engine, session: Session, tell: Callable[[str], None]) -> int:
     return terminal.run(engine, replace(session, host=host))
 
 
-def binds(manifest: Manifest, mounts: Mapping[str, str]) -> list[str]:
-    """Working copies over the checkouts of the image, as `/here:/there`.
-
-    Args:
-        mounts: by source, a folder.
+def folders(mounts: Mapping[str, str]) -> dict[str, Path]:
+    """The working copies, whole paths by source.
 
     Raises:
-        UsageError: where a source has no checkout in the image, or a folder is not there.
+        UsageError: where a folder is not there.
     """
-    return [f"{_folder(path)}:{_checkout(manifest, name)}" for name, path in mounts.items()]
+    return {name: _folder(path) for name, path in mounts.items()}
+
+
+def binds(manifest: Manifest, folders: Mapping[str, Path]) -> list[str]:
+    """Working copies over the checkouts of the image, as `/here:/there`.
+
+    Raises:
+        UsageError: where a source has no checkout in the image.
+    """
+    return [f"{folder}:{_checkout(manifest, name)}" for name, folder in folders.items()]
 
 
 def _checkout(manifest: Manifest, name: str) -> str:
     editable = [source.name for source in manifest.installed_by("editable")]
     if name not in manifest.sources:
-        hint = did_you_mean(name, editable) or f"known are {', '.join(editable)}"
-        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=hint))
+        raise UsageError(Problem(f"no source {name!r} in {manifest.title}", hint=near_or_known(name, editable)))
     source = manifest.sources[name]
     if name not in editable:
         where = manifest.where("sources", name, "recipe")

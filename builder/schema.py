@@ -68,6 +68,12 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
     return f"did you mean {near!r}?" if near else None
 
 
+def near_or_known(wrong: str, known: Iterable[str]) -> str:
+    """A hint that names what is near, or else all that there is."""
+    names = list(known)
+    return did_you_mean(wrong, names) or f"known are {', '.join(names) or 'none'}"
+
+
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """What is written almost like `wrong`."""
     return next(iter(difflib.get_close_matches(wrong, sorted(known), n=1)), None)
@@ -113,7 +119,7 @@ def _problem(model: type[Written], document: Document, fault: ErrorDetails) -> P
             return Problem(context["message"], where, context["hint"])
         case "extra_forbidden":
             known = _keys(model, path[:-1])
-            hint = did_you_mean(str(path[-1]), known) or f"known are {', '.join(known)}"
+            hint = near_or_known(str(path[-1]), known)
             return Problem(f"unknown key {str(path[-1])!r}", document.where(*path), hint)
         case "missing":
             return Problem(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -19,6 +20,7 @@ from builder import build as building
 from builder import matrix
 from builder.errors import BaseImageError
 from builder.report import FAILED
+from builder.told import LOG
 from builder.trace import Event
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 State = Literal["built", "failed", "stopped", "not begun"]
 STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # how a process of ours ends that was told to
+_ERROR = re.compile(r"(\S+:\d+:\d+: )?error: ")  # as every problem begins
 _OF_EVENTS = {field.name for field in fields(Event)}
 
 
@@ -143,7 +146,7 @@ class _Crew:
         if process is None:
             return Outcome(order=order, state="not begun")
         with process:
-            report, error = self._followed(order, process)
+            report, error = _followed(order, process, self._watch)
         seconds = time.monotonic() - started
         if process.returncode == 0:
             tags = tuple(filter(None, (report.get("tag"), report.get("fixed_tag"))))
@@ -161,7 +164,7 @@ class _Crew:
                 self._command(order),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
                 start_new_session=True,
@@ -175,24 +178,39 @@ class _Crew:
             self.stop()
         return Outcome(order=order, state="failed", seconds=seconds, error=error)
 
-    def _followed(self, order: Order, process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
-        """Pass on what a process tells; its report, and what it says of a failure."""
-        report: dict[str, Any] = {}
-        errors: list[str] = []
-        for line in process.stdout or ():
-            said: Any = line.rstrip("\n")
-            with contextlib.suppress(ValueError):
-                said = json.loads(line)
-            match said:
-                case {"state": "error", "text": str(text)}:
-                    errors.append(text)
-                case {"state": _}:
-                    known = {name: value for name, value in said.items() if name in _OF_EVENTS}
-                    self._watch(order, Event(**known))
-                case {"checks": checks}:
-                    report = said
-                    failed = [check for check in checks if check["outcome"] == FAILED]
-                    errors += [f"{check['name']}: {check['detail']}" for check in failed]
-                case _:
-                    errors.append(str(said))
-        return report, "\n".join(dict.fromkeys(errors))
+
+def _followed(order: Order, process: subprocess.Popen[str], watch: Watch) -> tuple[dict[str, Any], str]:
+    """Pass on what a process tells; its report, and what it says of a failure, once.
+
+    An error comes as an event, if the build has begun, and in any case on standard error.
+    """
+    report: dict[str, Any] = {}
+    errors, odd, failed, last = [], [], [], list[str]()
+    talk = threading.Thread(target=_pass_on, args=(order, process.stderr or (), last))
+    talk.start()
+    for line in process.stdout or ():
+        said: Any = line.rstrip("\n")
+        with contextlib.suppress(ValueError):
+            said = json.loads(line)
+        match said:
+            case {"state": "error", "text": str(text)}:
+                errors.append(text)
+            case {"state": _}:
+                watch(order, Event(**{name: value for name, value in said.items() if name in _OF_EVENTS}))
+            case {"checks": checks}:
+                report = said
+                failed = [f"{check['name']}: {check['detail']}" for check in checks if check["outcome"] == FAILED]
+            case _:
+                odd.append(str(said))
+    talk.join()
+    return report, "\n".join([*odd, *failed, *(errors or last)])
+
+
+def _pass_on(order: Order, talk: Iterable[str], last: list[str]) -> None:
+    """Tell what a process says beside its data, with its image; what it ends with, an error, goes into `last`."""
+    for line in talk:
+        text = line.rstrip("\n")
+        if last or _ERROR.match(text):
+            last.append(text)
+        else:
+            LOG.info("%s: %s", order.tag, text)

@@ -57,10 +57,15 @@ def of(text: str, engine: Callable[[], Engine]) -> Side:
         UsageError: where there is no such image, manifest or revision, or the image is none of ours.
         ManifestError: where the manifest of then is none today.
     """
-    if ":" in text:
+    if is_image(text):
         return of_image(engine(), text)
     name, at, revision = text.partition("@")
     return _of_manifest(text, _then(name, revision) if at else project.load(name)[0])
+
+
+def is_image(text: str) -> bool:
+    """Whether a side is named that an engine has."""
+    return ":" in text
 
 
 def _then(name: str, revision: str) -> Manifest:

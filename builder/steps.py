@@ -63,6 +63,5 @@ def _step(text: str, name: str) -> Instruction:
     if name not in steps:
         from builder import schema  # noqa: PLC0415 (dear, and most names are right)
 
-        hint = schema.did_you_mean(name, steps) or f"known are {', '.join(steps)}"
-        raise UsageError(Problem(f"no step {name!r} in this image", hint=hint))
+        raise UsageError(Problem(f"no step {name!r} in this image", hint=schema.near_or_known(name, steps)))
     return steps[name]

@@ -116,7 +116,7 @@ def _verdicts(manifest: Manifest, root: Path, name: str, trees: Trees) -> list[t
 
 def _again(bump: Bump, root: Path) -> list[str]:
     path = root / bump.before.dockerfile
-    steps = rebuilt(path.read_text("utf-8") if path.is_file() else "", bump.dockerfile)
+    steps = rebuilt(path.read_text("utf-8", "replace") if path.is_file() else "", bump.dockerfile)
     seconds = build.earlier_seconds(root, bump.before.tag(bump.before.gpu_targets[:1]))
     lines = [f"* {name}{f', {seconds[name] / 60:.1f} min the last time' if name in seconds else ''}" for name in steps]
     known = [seconds[name] for name in steps if name in seconds]

@@ -84,7 +84,7 @@ def table(tree: Path, name: str) -> dict[str, Any]:
         return dict(tomllib.loads((tree / PROJECT).read_text(encoding="utf-8")).get(name, {}))
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise Untried(f"{PROJECT} cannot be read: {error}") from error
 
 

@@ -20,6 +20,8 @@ from builder.told import without_logins
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# The C library decides which wheels fit (PEP 600).
+GLIBC = {"debian 12": "2_36", "debian 13": "2_41", "ubuntu 22.04": "2_35", "ubuntu 24.04": "2_39"}
 TAIL = 12  # lines of uv's own message that are shown
 # What the public index says of itself, said of this machine's too: a mirror that says nothing would be asked of every
 # page and every wheel again, by the plan of one set after that of another.
@@ -70,6 +72,11 @@ class Answer:
     versions: Mapping[str, str] = field(default_factory=dict)
     requires: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     reasons: str = ""
+
+
+def platform(system: str) -> str:
+    """A base's system, by uv's name for it."""
+    return f"x86_64-manylinux_{GLIBC[system]}" if system in GLIBC else "x86_64-unknown-linux-gnu"
 
 
 def answer(asking: Asking, lines: Sequence[str], constraints: Sequence[str], *options: str) -> Answer:

@@ -19,6 +19,7 @@ from builder import checklist, lists, render
 from builder.container import TIMED_OUT, last_lines
 from builder.errors import BuilderError, EngineGoneError, Problem, TimeLimitError, UsageError, VerificationError
 from builder.report import Check, ended_by
+from builder.schema import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +65,10 @@ def made_from(engine: Engine, tag: str) -> str:
         UsageError: where there is no such image, or it is none of ours.
     """
     if engine.image_id(tag) is None:
-        raise UsageError(Problem(f"the engine has no image {tag!r}", hint="python -m builder image IMAGE builds one"))
+        near = did_you_mean(tag, engine.tags_with(f"{render.LABEL}.image"))
+        raise UsageError(
+            Problem(f"the engine has no image {tag!r}", hint=near or "python -m builder image IMAGE builds one")
+        )
     name = engine.labels(tag).get(f"{render.LABEL}.image")
     if name is None:
         raise UsageError(

@@ -76,8 +76,8 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower than they are for others: this machine has other work too."""
     monkeypatch.setattr(verify, "TIME_LIMIT_S", 3)
     monkeypatch.setattr(container, "GRACE_S", 1)
-    monkeypatch.setattr(engines, "PROCESSES", 48)
-    monkeypatch.setattr(engines, "MEMORY_BYTES", 64 * 1024**2)
+    monkeypatch.setattr(container, "PROCESSES", 48)
+    monkeypatch.setattr(container, "MEMORY_BYTES", 64 * 1024**2)
 
 
 @contextlib.contextmanager

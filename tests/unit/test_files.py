@@ -62,7 +62,7 @@ def test_what_can_be_read_only_can_be_checked_and_is_not_written(tmp_path: Path)
         assert project.run("check").returncode == 0
         assert project.run("render", "--check").returncode == 0
         said = project.refusal(errors.UnwritableError, "render", NAME)
-        assert said.startswith(f"error: cannot write build/{NAME}: read-only file system\n    hint: "), said
+        assert said.startswith(f"error: cannot write build/{NAME}/lock: read-only file system\n    hint: "), said
         assert written(project) == before
 
 

@@ -11,7 +11,16 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PACKAGE = Path(__file__).parents[2] / "builder"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "builder"
+SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "scripts").iterdir() if path.is_file())
+PROGRAMS = [
+    *sorted(
+        str(path.relative_to(ROOT)) for folder in ("benchmarks", "builder") for path in (ROOT / folder).rglob("*.py")
+    ),
+    *(name for name in SCRIPTS if (ROOT / name).read_text(encoding="utf-8").startswith("#!/usr/bin/env python3")),
+]
+WHOLE = {"builder/inside/judge.py", "builder/inside/imports.py"}
 
 # A room may import only rooms that stand before it.
 ROOMS = [
@@ -19,6 +28,7 @@ ROOMS = [
         "told",
         "units",
         "errors",
+        "refused",
         "files",
         "document",
         "located_yaml",
@@ -164,9 +174,24 @@ def test_only_the_command_line_prints(room: str) -> None:
     assert not [call.lineno for call in calls if isinstance(call, ast.Attribute) and call.attr == "echo"]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_can_be_read_in_one_go(room: str) -> None:
-    assert len((PACKAGE / f"{room}.py").read_text(encoding="utf-8").splitlines()) <= 300
+@pytest.mark.parametrize("name", sorted({*PROGRAMS, *SCRIPTS} - WHOLE))
+def test_a_file_can_be_read_in_one_go(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 300
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_function_is_seen_at_one_glance(name: str) -> None:
+    nodes = ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = [f"{each.name}: {lines}" for each in functions if (lines := (each.end_lineno or 0) - each.lineno + 1) > 40]
+    assert long == []
+
+
+def test_what_is_longer_than_others_has_its_decision() -> None:
+    decision = (ROOT / "docs/decisions/014-programs-that-the-host-reads-are-one-file.md").read_text(encoding="utf-8")
+    for name in WHOLE:
+        assert f"`{Path(name).name}`" in decision
+        assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) > 300
 
 
 @pytest.mark.parametrize("program", IN_IMAGE)

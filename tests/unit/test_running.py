@@ -51,7 +51,7 @@ def test_a_shell_is_the_default_and_the_image_s_entrypoint_is_out_of_the_way() -
 def test_a_working_copy_lies_over_the_tree_that_python_imports(tmp_path: Path) -> None:
     folder = tmp_path / "my vime"
     folder.mkdir()
-    binds = running.binds(MANIFEST, {"vime": str(folder)})
+    binds = running.binds(MANIFEST, running.folders({"vime": str(folder)}))
     assert after("--volume", words(*binds)) == [f"{folder}:{MANIFEST.sources['vime'].checkout}"]
 
 
@@ -64,7 +64,7 @@ def test_a_working_copy_lies_over_the_tree_that_python_imports(tmp_path: Path) -
 )
 def test_what_has_no_tree_cannot_be_covered(source: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        running.binds(MANIFEST, {source: str(tmp_path)})
+        running.binds(MANIFEST, {source: tmp_path})
     assert message in str(caught.value)
 
 
@@ -72,7 +72,7 @@ def test_what_has_no_tree_cannot_be_covered(source: str, message: str, tmp_path:
 def test_a_folder_that_cannot_be_mounted_is_refused(path: str, tmp_path: Path) -> None:
     (tmp_path / "a:b").mkdir()
     with pytest.raises(UsageError, match=path):
-        running.binds(MANIFEST, {"vime": str(tmp_path / path)})
+        running.folders({"vime": str(tmp_path / path)})
 
 
 def test_a_machine_without_the_driver_has_no_devices(tmp_path: Path) -> None:

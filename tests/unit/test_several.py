@@ -137,6 +137,25 @@ def test_what_a_process_says_that_is_no_event_is_why_it_failed(run: Run) -> None
     assert silent.error == "its process ended with exit code 3"
 
 
+def test_an_error_that_comes_as_an_event_and_on_standard_error_is_told_once(run: Run) -> None:
+    error = "error: no\nmore of it\n    hint: do"
+    said = json.dumps({"state": "error", "text": error})
+    program = f"import sys; print({said!r}, flush=True); print({error!r}, file=sys.stderr); sys.exit(20)"
+    (outcome,) = run([program])
+    assert outcome.error == error
+    assert run.told == [("vime:0", error)]
+
+
+def test_what_a_process_tells_beside_its_data_comes_as_it_is_said_with_its_image(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = "import sys; print('git fetch (0.10 s)', file=sys.stderr); print('error: no\\n    hint: do', file=sys.stderr); sys.exit(3)"
+    with caplog.at_level("INFO", logger="vime-images"):
+        first, second = run([program, GOOD])
+    assert caplog.messages == ["vime:0: git fetch (0.10 s)"]
+    assert (first.error, second.error) == ("error: no\n    hint: do", "")
+
+
 def test_an_image_that_failed_its_checks_names_them(run: Run) -> None:
     checks = [{"name": name, "outcome": name, "detail": "seen"} for name in ("failed", "passed", "could not run")]
     program = (

@@ -55,7 +55,7 @@ def test_the_document_names_every_command_that_comes_next(project: Path) -> None
     ("words", "code", "message"),
     [
         (("rocm7.2", "--base", "rocm/primus:v26.4"), UsageError.exit_code, "there is an image 'rocm7.2' already"),
-        (("rocm_9", "--base", "rocm/primus:v26.4"), ManifestError.exit_code, "'rocm_9' is no name of an image"),
+        (("rocm_9", "--base", "rocm/primus:v26.4"), UsageError.exit_code, "'rocm_9' is no name of an image"),
         (("rocm9.9", "--base", "rocm/primus"), UsageError.exit_code, "has no tag"),
         (("rocm9.9", "--base", "rocm/primus:latest"), UsageError.exit_code, "'latest' of the image moves"),
         (("rocm9.9", "--base", "rocm/primus:v1@sha256:1"), UsageError.exit_code, "is no digest"),
