@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.page import SHORT, Section, page, short, verdict
-from builder.report import write_atomically
+from builder.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"

@@ -31,7 +31,7 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
     from builder import facts as bases  # noqa: PLC0415
     from builder import reading, recording, registry  # noqa: PLC0415
     from builder import vocabulary as v  # noqa: PLC0415
-    from builder.report import assert_writable, write_atomically  # noqa: PLC0415
+    from builder.files import assert_writable, write_atomically  # noqa: PLC0415
     from builder.trace import Event  # noqa: PLC0415
 
     path = shown(ROOT / bases.FOLDER / f"{base}.yaml")
@@ -118,7 +118,7 @@ def new(name: str, reference: str) -> None:
     from builder import facts as bases  # noqa: PLC0415
     from builder import starting  # noqa: PLC0415
     from builder import vocabulary as v  # noqa: PLC0415
-    from builder.report import write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
 
     _assert_free(name)
     path = shown(ROOT / "images" / f"{name}.yaml")

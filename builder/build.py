@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from builder import buildkit, dockerfile, proof, registry, render, steps, verify
 from builder import manifest as manifests
 from builder.errors import BuilderError, BuildFailedError, EngineError, ManifestError, Problem
+from builder.files import write_atomically
 from builder.project import kept
-from builder.report import Report, ended_by, steps_of, write_atomically
+from builder.report import Report, ended_by, steps_of
 from builder.trace import Event, Trace
 from builder.units import clock
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from builder import git, preflight, render
 from builder import manifest as manifests
 from builder.errors import PreflightError, Problem, UsageError
+from builder.files import write_together
 from builder.git import GitError
-from builder.report import write_together
 from builder.schema import did_you_mean, near_or_known
 
 if TYPE_CHECKING:

@@ -61,7 +61,8 @@ def verify(tag: str, file: Path | None, strict: bool, tests: bool, gpu: bool, by
     """
     from builder import layers, page, proof, render  # noqa: PLC0415
     from builder import verify as verifying  # noqa: PLC0415
-    from builder.report import Report, write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
+    from builder.report import Report  # noqa: PLC0415
 
     engine = front.engine()
     name = verifying.made_from(engine, tag)
@@ -130,7 +131,7 @@ def lock(name: str) -> None:
     Example: python -m builder lock rocm7.14
     """
     from builder import locking, render  # noqa: PLC0415
-    from builder.report import assert_writable, write_together  # noqa: PLC0415
+    from builder.files import assert_writable, write_together  # noqa: PLC0415
 
     manifest, facts = load(name)
     for path in (manifest.lock_file, manifest.dockerfile):
@@ -164,8 +165,9 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     Example: python -m builder probe rocm/primus:v26.4
     """
     from builder.errors import Problem, UsageError  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
     from builder.render import LABEL  # noqa: PLC0415
-    from builder.report import Report, write_atomically  # noqa: PLC0415
+    from builder.report import Report  # noqa: PLC0415
 
     engine = front.engine()
     image_id = engine.image_id(image)

@@ -16,8 +16,9 @@ from packaging.utils import canonicalize_name
 from builder import side
 from builder.diff import Diff, diff
 from builder.errors import BuilderError
+from builder.files import write_together
 from builder.project import kept
-from builder.report import FAILED, OUTCOMES, PASSED, write_together
+from builder.report import FAILED, OUTCOMES, PASSED
 from builder.side import Side
 from builder.units import clock, size
 

@@ -36,7 +36,7 @@ def preflight(name: str, offline: bool, file: Path | None, as_json: bool, strict
     """
     from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
-    from builder.report import write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
 
     manifest, facts = load(name)
     with contextlib.closing(asking.Machine()) as machine:
@@ -103,7 +103,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder.report import assert_writable  # noqa: PLC0415
+    from builder.files import assert_writable  # noqa: PLC0415
 
     images, wanted = _meant(words, all_images=all_images, check_drift=check_drift)
     if check_drift:
@@ -183,7 +183,7 @@ def _write(bumps: Sequence[Bump]) -> None:
 
 def _write_summary(file: Path, bumps: Sequence[Bump], *, offline: bool) -> None:
     from builder import summary  # noqa: PLC0415
-    from builder.report import write_atomically  # noqa: PLC0415
+    from builder.files import write_atomically  # noqa: PLC0415
 
     write_atomically(file, "\n".join(summary.of(one, ROOT, offline=offline) for one in bumps))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.errors import Problem, UnprovedError
-from builder.report import parse, write_atomically
+from builder.files import write_atomically
+from builder.report import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

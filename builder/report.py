@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from builder.errors import Problem, UsageError
-from builder.refused import writing
+from builder.files import assert_writable
 from builder.told import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from builder import trace
     from builder.errors import BuilderError
@@ -28,7 +25,6 @@ PASSED: Final = "passed"
 FAILED: Final = "failed"
 COULD_NOT_RUN: Final = "could not run"
 OUTCOMES: tuple[Outcome, ...] = (PASSED, FAILED, COULD_NOT_RUN)
-UNFINISHED = ".new"  # ends the name of what is still being written, or never was to its end
 _MARK = {PASSED: "ok", FAILED: "FAILED", COULD_NOT_RUN: "could not run"}
 
 
@@ -224,15 +220,6 @@ def assert_format(path: Path) -> None:
     assert_writable(path)
 
 
-def assert_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before an hour of work ends there."""
-    with writing(path):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
-
-
 def json_schema() -> dict[str, object]:
     """The shape of a report as JSON, from its own types."""
     import pydantic  # noqa: PLC0415 - only here
@@ -258,43 +245,3 @@ def cell(text: str) -> str:
     """As one cell of a table, where nothing in it is Markdown."""
     escaped = re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", plain(text).strip())
     return "<br>".join(escaped.splitlines())
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` whole: a reader sees the old text or the new, never a part."""
-    write_together({path: text.encode()})
-
-
-def write_together(files: Mapping[Path, bytes]) -> None:
-    """Replace several files, each whole; none, where one of them cannot be written or replaced.
-
-    Raises:
-        UnwritableError
-    """
-    temporary: dict[Path, Path] = {}
-    before: dict[Path, bytes | None] = {}
-    try:
-        for path, content in files.items():
-            with writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
-                temporary[path] = Path(name)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())  # a machine that fails must not leave the new name with nothing in it
-                temporary[path].chmod(0o644)
-        for path, new in temporary.items():
-            with writing(path):
-                before[path] = path.read_bytes() if path.is_file() else None
-                new.replace(path)
-    except BaseException:
-        for path, old in before.items():
-            if old is not None:
-                path.write_bytes(old)
-            elif path.is_file():
-                path.unlink()
-        raise
-    finally:
-        for new in temporary.values():
-            new.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import pytest
 from copies import Project, copied
 from manifests import IMAGES, REAL, ROOT
 
-from builder import errors, manifest, report
+from builder import errors, files, manifest
 
 NAME = REAL.stem
 BASE = manifest.load(REAL).base.reference
@@ -157,7 +157,7 @@ def test_a_writer_that_is_killed_leaves_every_file_old_or_new(project: Project, 
             time.sleep(moments.uniform(took * 0.5, took * 1.1))
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        found = {path: content for path, content in written(project).items() if not path.endswith(report.UNFINISHED)}
+        found = {path: content for path, content in written(project).items() if not path.endswith(files.UNFINISHED)}
         assert all(content in {before.get(path), after.get(path)} for path, content in found.items())
         assert before.keys() <= found.keys() <= after.keys()
     for path in after.keys() - before.keys():

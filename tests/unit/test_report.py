@@ -11,7 +11,8 @@ import pydantic
 import pytest
 
 from builder.errors import UnwritableError, UsageError
-from builder.report import FORMATS, Check, Outcome, Report, json_schema, write_atomically, write_together
+from builder.files import write_atomically, write_together
+from builder.report import FORMATS, Check, Outcome, Report, json_schema
 
 SCHEMA = Path(__file__).parents[2] / "schema" / "report.schema.json"
 

@@ -28,7 +28,7 @@ ROOMS = [
         "told",
         "units",
         "errors",
-        "refused",
+        "files",
         "document",
         "located_yaml",
         "vocabulary",

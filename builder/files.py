@@ -1,4 +1,4 @@
-"""What the system refuses to do with a file, in our words: which file, why, and what to look at."""
+"""Files that are written whole, or not at all; and what the system refuses to do with one, in our words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 import errno
 import os
 import shlex
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import Problem, UnwritableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+UNFINISHED = ".new"  # ends the name of what is still being written, or never was to its end
 # By what the system says; `{file}` and `{folder}` are as a shell takes them.
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on its disk: df -h {folder}; df -i {folder}"),
@@ -60,3 +62,52 @@ def _problem(error: OSError, path: Path | None) -> Problem:
     file, folder = shlex.quote(named), shlex.quote(os.path.dirname(named) or ".")  # noqa: PTH120 (it may be no path)
     remedy = _REMEDIES[error.errno or 0].format(file=file, folder=folder)
     return Problem(f"cannot {doing} {named}: {reason}" if named else f"cannot {doing}: {reason}", hint=remedy)
+
+
+def assert_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before an hour of work ends there."""
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path` whole: a reader sees the old text or the new, never a part."""
+    write_together({path: text.encode()})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace several files, each whole; none, where one of them cannot be written or replaced.
+
+    Raises:
+        UnwritableError
+    """
+    temporary: dict[Path, Path] = {}
+    before: dict[Path, bytes | None] = {}
+    try:
+        for path, content in files.items():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+                temporary[path] = Path(name)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())  # a machine that fails must not leave the new name with nothing in it
+                temporary[path].chmod(0o644)
+        for path, new in temporary.items():
+            with writing(path):
+                before[path] = path.read_bytes() if path.is_file() else None
+                new.replace(path)
+    except BaseException:
+        for path, old in before.items():
+            if old is not None:
+                path.write_bytes(old)
+            elif path.is_file():
+                path.unlink()
+        raise
+    finally:
+        for new in temporary.values():
+            new.unlink(missing_ok=True)
