@@ -31,7 +31,7 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
     from builder import facts as bases  # noqa: PLC0415
     from builder import reading, recording, registry  # noqa: PLC0415
     from builder import vocabulary as v  # noqa: PLC0415
-    from builder.files import write_atomically  # noqa: PLC0415
+    from builder.files import assert_writable, write_atomically  # noqa: PLC0415
     from builder.trace import Event  # noqa: PLC0415
 
     path = shown(ROOT / bases.FOLDER / f"{base}.yaml")
@@ -40,6 +40,8 @@ def facts(base: str, image: str | None, dry_run: bool) -> None:  # noqa: FBT001 
         name, digest = _reference(image)
     else:
         name, digest = (known.image, known.digest) if known else ("", "")
+    if not dry_run:
+        assert_writable(path)
     engine = front.engine()
     with alone(f"facts:{base}"), front.watching({}, plain=False) as watch:
         registry.pull(engine, name if digest == v.UNKNOWN else f"{name}@{digest}", watch)

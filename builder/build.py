@@ -235,7 +235,7 @@ def mark_anew(root: Path, order: Order, step: str) -> None:
     Raises:
         UsageError: where there is no such step.
     """
-    steps.script(order.dockerfile, step)
+    steps.assert_there(order.dockerfile, step)
     marks = {**anew(root, order.tag), step: secrets.token_hex(8)}
     write_atomically(_anew(root, order.tag), json.dumps(marks, indent=1) + "\n")
 

@@ -95,7 +95,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 (click's way)
     manifest, facts = _loaded(name)
     chosen, epoch = chosen_targets(manifest, targets), front.epoch()
     if refresh:
-        steps.script(render.render(manifest, facts), refresh)
+        steps.assert_there(render.render(manifest, facts), refresh)
     engine = front.engine()
     ingredients = Ingredients(cache=ROOT / ".cache", root_image=root_image, index=index)
     tag = f"{manifest.tag(chosen)}{rehearsal.SUFFIX}"
@@ -169,7 +169,7 @@ def _ordered(name: str, targets: tuple[str, ...], settings: tuple[str, ...]) -> 
     """An image on its real base, as its manifest and its settings have it."""
     from builder import build as building  # noqa: PLC0415
 
-    overrides = front.pairs(settings, "--set", "--set vime.commit=0123456789abcdef0123456789abcdef01234567")
+    overrides = front.pairs(settings, "--set", "--set vime.commit=COMMIT")
     manifest, facts = _loaded(name, overrides)
     building.refuse_unknown(manifest)
     chosen = chosen_targets(manifest, targets)
@@ -189,7 +189,7 @@ def _built(order: Order, refresh: str | None, *, plain: bool, as_json: bool) -> 
     from builder import reading  # noqa: PLC0415
 
     if refresh:
-        steps.script(order.dockerfile, refresh)
+        steps.assert_there(order.dockerfile, refresh)
     engine = front.engine()
     with alone(order.tag), _progress(order.tag, plain=plain, as_json=as_json) as watch:
         building.have_base(engine, order.manifest, watch)
@@ -225,7 +225,7 @@ def debug(  # noqa: PLR0913, PLR0917 (click's way)
     chosen = chosen_targets(manifest, targets)
     tag = manifest.tag(chosen)
     order = building.Order(manifest=manifest, facts=facts, gpu_targets=chosen, tag=tag, arguments={})
-    steps.script(order.dockerfile, step)  # a wrong name is told before any engine is asked
+    steps.assert_there(order.dockerfile, step)
     if not rehearsed:
         building.refuse_unknown(manifest)
     engine = front.engine()

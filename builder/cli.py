@@ -20,9 +20,8 @@ from builder import (
     pin_commands,
 )
 from builder.errors import OUR_FAULT, STOPPED, BuilderError, Problem
-from builder.files import write_atomically
+from builder.files import write_atomically, writing
 from builder.project import ROOT, alone, assert_fresh, assert_known, known_images, load, shown
-from builder.refused import writing
 from builder.told import LOG
 
 if TYPE_CHECKING:

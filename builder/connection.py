@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import docker
+import docker.context
 import docker.errors
 import docker.utils.config
+import docker.utils.utils
 import requests.exceptions
 
 from builder.errors import (
@@ -36,19 +38,38 @@ def connect() -> tuple[docker.DockerClient, str]:
     try:
         return _client(None), os.environ.get("DOCKER_HOST", "the default socket")
     except EngineAbsentError:
-        if os.environ.get("DOCKER_HOST") or not PRIVATE.is_file():
+        if _named() or not PRIVATE.is_file():
             raise
     private = PRIVATE.read_text("utf-8", "replace").strip()
     return _client(private), private
 
 
+def _named() -> str:
+    """What the user's environment calls the engine, an address or a context; empty where it says nothing."""
+    return os.environ.get("DOCKER_HOST") or os.environ.get("DOCKER_CONTEXT") or ""
+
+
 def _client(address: str | None) -> docker.DockerClient:
+    _assert_named_right(address)
     try:
         return docker.DockerClient(base_url=address, version="auto") if address else docker.from_env(version="auto")
     except UNREADABLE as error:
         raise unreadable_logins() from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise _unreachable(error, address) from error
+
+
+def _assert_named_right(address: str | None) -> None:
+    """Refuse an address that is none, and a context that the SDK would pass over for the default socket."""
+    host, context = address or os.environ.get("DOCKER_HOST"), os.environ.get("DOCKER_CONTEXT")
+    try:
+        docker.utils.utils.parse_host(host)
+    except ValueError as error:
+        raise EngineAbsentError(Problem(f"{host} is no address of an engine: {error}", hint=A_PRIVATE_ONE)) from error
+    except docker.errors.DockerException:
+        pass  # told where it is used
+    if context and not host and docker.context.ContextAPI.get_context(context) is None:
+        raise EngineAbsentError(Problem(f"docker has no context {context!r}", hint="docker context ls"))
 
 
 def unreadable_logins() -> CredentialStoreError:

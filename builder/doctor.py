@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from builder import devices, registry
 from builder.engine import Engine
 from builder.errors import BuilderError, EngineAbsentError, EngineError, RegistryError
-from builder.probes import Fault, Probe, Untried, answers
-from builder.report import Report
+from builder.probes import Fault, Probe, Untried, answers, report
 from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from builder.facts import Facts
     from builder.manifest import Manifest
+    from builder.report import Report
 
     Base = tuple[Manifest, Facts]
 
@@ -84,17 +84,9 @@ def run(machine: Machine, bases: Sequence[Base]) -> Report:
     """Every probe of the machine and of some images' bases."""
     started = time.monotonic()
     probes = [*of_builds(machine, bases), *of_comfort(machine)]
-    targets = dict.fromkeys(target for manifest, _ in bases for target in manifest.gpu_targets)
-    return Report(
-        image=", ".join(manifest.name for manifest, _ in bases),
-        image_id="",
-        tag=None,
-        gpu_targets=tuple(targets),
-        pins="as manifest",
-        arguments={},
-        checks=answers(probes),
-        seconds=time.monotonic() - started,
-    )
+    images = ", ".join(manifest.name for manifest, _ in bases)
+    targets = [target for manifest, _ in bases for target in manifest.gpu_targets]
+    return report(images, targets, answers(probes), time.monotonic() - started)
 
 
 def of_builds(machine: Machine, bases: Sequence[Base], *, offline: bool = False) -> Iterator[Probe]:

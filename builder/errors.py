@@ -115,7 +115,7 @@ class DriftUnaskedError(BuilderError):
 
 
 class MachineError(BuilderError):
-    """What a build stands on has a problem: engine, registry, disk, memory, caches or GPUs."""
+    """What a build stands on has a problem: engine, registry, disk, memory, caches, GPUs, or git is not there."""
 
     exit_code = 9
     remedy = "mend what has a problem above, then: python -m builder doctor"

@@ -131,9 +131,11 @@ def lock(name: str) -> None:
     Example: python -m builder lock rocm7.14
     """
     from builder import locking, render  # noqa: PLC0415
-    from builder.files import write_together  # noqa: PLC0415
+    from builder.files import assert_writable, write_together  # noqa: PLC0415
 
     manifest, facts = load(name)
+    for path in (manifest.lock_file, manifest.dockerfile):
+        assert_writable(shown(ROOT / path))
     with alone(f"manifest:{name}"):
         image = locking.image_of(front.engine(), manifest, ROOT)
         found = locking.of(image)

@@ -103,7 +103,7 @@ def bump(  # noqa: PLR0913, PLR0917 (click's way)
     Example: python -m builder bump rocm7.14 vllm=v0.30.0
     """
     from builder import bump as bumping  # noqa: PLC0415
-    from builder.report import assert_writable  # noqa: PLC0415
+    from builder.files import assert_writable  # noqa: PLC0415
 
     images, wanted = _meant(words, all_images=all_images, check_drift=check_drift)
     if check_drift:
@@ -254,7 +254,6 @@ def _assert_no_drift(images: Sequence[str], *, offline: bool) -> None:
     from builder import doctor as asking  # noqa: PLC0415
     from builder import preflight as proving  # noqa: PLC0415
     from builder import probes  # noqa: PLC0415
-    from builder.report import Report  # noqa: PLC0415
 
     manifests = [load(image)[0] for image in images]
     asked: list[probes.Probe] = []
@@ -267,15 +266,8 @@ def _assert_no_drift(images: Sequence[str], *, offline: bool) -> None:
             ]
             asked += [replace(probe, name=f"{manifest.name}: {probe.name}") for probe in of_image]
         checks = probes.answers(asked)
-    report = Report(
-        image=", ".join(images),
-        image_id="",
-        tag=None,
-        gpu_targets=tuple(dict.fromkeys(target for manifest in manifests for target in manifest.gpu_targets)),
-        pins="as manifest",
-        arguments={},
-        checks=checks,
-    )
+    targets = [target for manifest in manifests for target in manifest.gpu_targets]
+    report = probes.report(", ".join(images), targets, checks)
     click.echo(report.table())
     if failed := report.count("failed"):
         raise DriftError(Problem(f"{failed} of {len(checks)} tags are no longer at their pins"))

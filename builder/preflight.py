@@ -12,8 +12,7 @@ from builder import claims, git, patches, planning, toolchain
 from builder.claims import ROOTS
 from builder.git import GitError
 from builder.inside import imports
-from builder.probes import Fault, Probe, Trees, Untried, answers, told
-from builder.report import Report
+from builder.probes import Fault, Probe, Trees, Untried, answers, report, told
 from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from builder.entries import Patch, Source
     from builder.facts import Facts
     from builder.manifest import Manifest
+    from builder.report import Report
 
 
 def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, more: Iterable[Probe] = ()) -> Report:
@@ -46,16 +46,7 @@ def run(manifest: Manifest, facts: Facts, root: Path, *, offline: bool = False, 
             *more,
         ]
         checks = answers(probes)
-    return Report(
-        image=manifest.name,
-        image_id="",
-        tag=None,
-        gpu_targets=manifest.gpu_targets,
-        pins="as manifest",
-        arguments={},
-        checks=checks,
-        seconds=time.monotonic() - started,
-    )
+    return report(manifest.name, manifest.gpu_targets, checks, time.monotonic() - started)
 
 
 # The lock

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from builder import git
 from builder.git import GitError
-from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome
+from builder.report import COULD_NOT_RUN, FAILED, PASSED, Check, Outcome, Report
 from builder.vocabulary import UNKNOWN
 
 if TYPE_CHECKING:
@@ -107,6 +107,20 @@ def answers(probes: Sequence[Probe]) -> tuple[Check, ...]:
     """What each probe came to; they are asked side by side."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         return tuple(pool.map(_answered, probes))
+
+
+def report(image: str, gpu_targets: Iterable[str], checks: tuple[Check, ...], seconds: float = 0.0) -> Report:
+    """What questions came to that are asked before there is an image."""
+    return Report(
+        image=image,
+        image_id="",
+        tag=None,
+        gpu_targets=tuple(dict.fromkeys(gpu_targets)),
+        pins="as manifest",
+        arguments={},
+        checks=checks,
+        seconds=seconds,
+    )
 
 
 def _answered(probe: Probe) -> Check:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import BusyError, Location, ManifestError, Problem, StaleError, UsageError
-from builder.refused import writing
+from builder.files import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

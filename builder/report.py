@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from builder.errors import Problem, UsageError
-from builder.refused import writing
+from builder.files import assert_writable
 from builder.told import plain
 
 if TYPE_CHECKING:
@@ -221,15 +218,6 @@ def assert_format(path: Path) -> None:
         known = ", ".join(FORMATS)
         raise UsageError(Problem(f"no report has the ending {path.suffix!r}: {str(path)!r}", hint=f"known are {known}"))
     assert_writable(path)
-
-
-def assert_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before an hour of work ends there."""
-    with writing(path):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def json_schema() -> dict[str, object]:

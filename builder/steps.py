@@ -20,6 +20,15 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(step.name for step in _scripts(text))
 
 
+def assert_there(text: str, step: str) -> None:
+    """Refuse a name that is no step's; of a command, before any engine is asked.
+
+    Raises:
+        UsageError: with the near one.
+    """
+    _step(text, step)
+
+
 def script(text: str, step: str) -> str:
     """The script of a step, as its shell gets it.
 

@@ -11,10 +11,12 @@ import textwrap
 import uuid
 
 import pytest
+from conftest import quiet
 from sleepers import within
 
+from builder import buildkit, render, verify
 from builder.engine import OWNER, Engine
-from builder.errors import EngineError
+from builder.errors import EngineError, UsageError
 
 
 def mine(engine: Engine) -> list[str]:
@@ -95,3 +97,15 @@ def test_a_killed_client_leaves_a_container_that_ends_by_itself(engine: Engine, 
     with contextlib.closing(Engine(owner)) as later:
         later.remove_leftovers()
     assert engine.api.containers(all=True, filters=filters) == []
+
+
+def test_an_image_that_is_not_there_is_answered_with_the_near_one_of_ours(engine: Engine, tiny: str) -> None:
+    text = f"FROM {tiny}\nLABEL {render.LABEL}.image=rocm7.14\n"
+    engine.tag(buildkit.build(engine, text, arguments={}, watch=quiet).image_id, "vime:near-to-it")
+    try:
+        with pytest.raises(UsageError, match="no image 'vime:near-to-ti'\n    hint: did you mean 'vime:near-to-it'"):
+            verify.made_from(engine, "vime:near-to-ti")
+        with pytest.raises(UsageError, match="no image 'tiny'\n    hint: python -m builder image IMAGE builds one"):
+            verify.made_from(engine, "tiny")
+    finally:
+        engine.remove_image("vime:near-to-it")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -236,7 +235,7 @@ def test_a_fixed_tag_stays_where_it_is_and_the_other_moves(
     assert (engine.image_id(tag), engine.image_id(order.fixed_tag or "")) == (made, other)
 
 
-def test_one_that_fails_is_told_once_leaves_the_others_alone_and_gets_no_tag(
+def test_one_that_fails_leaves_the_others_alone_and_gets_no_tag(
     project: Path, pinned: dict[str, Order], engine: Engine
 ) -> None:
     path = project / "images/second+1.yaml"
@@ -247,15 +246,11 @@ def test_one_that_fails_is_told_once_leaves_the_others_alone_and_gets_no_tag(
         with contextlib.suppress(Exception):
             engine.remove_image(tag)
     try:
-        done = run(project, engine, "image", "--all", "--gpu-target", TARGET, "-v")
+        done = run(project, engine, "image", "--all", "--gpu-target", TARGET)
     finally:
         path.write_text(text, "utf-8")
     assert done.returncode == ImagesError.exit_code, done.stderr[-3000:]
     assert "error: 1 of 2 images were not built: vime:second_1-gfx942\n" in done.stderr
-    assert len(re.findall(r"^vime:second_1-gfx942: error: step \w+ failed", done.stderr, re.MULTILINE)) == 1
-    for tag in pinned:
-        asked = rf"^{re.escape(tag)}: engine: POST \S+/build: 200 \(\d+\.\d\d s\)$"
-        assert re.search(asked, done.stderr, re.MULTILINE), "-v tells what each image asks"
     lines = [line.split()[0] for line in done.stdout.splitlines() if line]
     assert sorted(lines) == ["built", "failed"]
     assert [engine.image_id(tag) is None for tag in pinned] == [False, True]

@@ -74,6 +74,10 @@ def closed(path: Path) -> None:
     path.chmod(0)
 
 
+def read_only(path: Path) -> None:
+    path.chmod(0o555)
+
+
 def gone(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -121,6 +125,8 @@ REFUSED: list[tuple[str, Change, str, int, str]] = [
     ),
     ("templates/base.j2", gone, "render", RenderError.exit_code, "'base.j2' not found"),
     ("builder/inside/seal.py", closed, "render", UnwritableError.exit_code, "seal.py: permission denied"),
+    ("images/bases", read_only, "facts", UnwritableError.exit_code, f"cannot write {FACTS}: permission denied"),
+    ("images", read_only, "lock", UnwritableError.exit_code, f"cannot write {LOCK}: permission denied"),
     *((".cache", change, "patches", UnwritableError.exit_code, ".cache/git") for change in (closed, file)),
     *((".cache", change, "preflight", UnwritableError.exit_code, ".cache/") for change in (closed, file)),
 ]
@@ -133,7 +139,8 @@ def test_a_file_that_is_refused_is_named_with_what_to_do(place: Place, case: tup
     there.parent.mkdir(parents=True, exist_ok=True)
     change(there)
     try:
-        done = place.run(command, NAME, *(["--offline"] if command in {"patches", "preflight"} else []))
+        named = Path(FACTS).stem if command == "facts" else NAME
+        done = place.run(command, named, *(["--offline"] if command in {"patches", "preflight"} else []))
     finally:
         if there.exists():
             there.chmod(0o755)

@@ -28,7 +28,6 @@ ROOMS = [
         "told",
         "units",
         "errors",
-        "refused",
         "files",
         "document",
         "located_yaml",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from manifests import REAL, facts_of
 
-from builder import manifest, several
+from builder import front, manifest, several
 from builder.build import Order
 from builder.several import Outcome
 from builder.trace import Event
@@ -199,3 +199,11 @@ def test_ctrl_c_stops_each_process_once_and_lets_none_begin(run: Run) -> None:
         thread.join()
         signal.signal(signal.SIGINT, before)
     assert [text for _, text in run.told] == ["begun", "told to end"]
+
+
+@pytest.mark.parametrize(("level", "words"), [("ERROR", ["-q"]), ("INFO", []), ("DEBUG", ["-v"])])
+def test_a_process_of_ours_is_as_loud_as_the_one_that_starts_it(
+    level: str, words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(level, logger="vime-images"):
+        assert front.as_loud() == words

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from copies import copied
 from manifests import REAL, ROOT
 
-from builder import cli, manifest
-from builder.errors import ManifestError, UnwritableError, UsageError
+from builder import cli, connection, manifest
+from builder.errors import EngineAbsentError, ManifestError, UnwritableError, UsageError
 
 NAME = REAL.stem
 TARGETS = f"known are {', '.join(manifest.load(REAL).gpu_targets)}"
@@ -137,3 +137,23 @@ def test_what_is_wrong_leaves_no_lock_behind(tmp_path: Path) -> None:
     for words in (["rcom7.14", "vllm=v1"], [NAME, "vlm=v1"], [NAME, "base=latest"], ["--all-images", "vlm=v1"]):
         project.refusal(UsageError, "bump", *words)
     assert not (project.root / "build").exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("DOCKER_HOST", "tcp://127.0.0.1:x", "tcp://127.0.0.1:x is no address of an engine: Port could not be cast"),
+        ("DOCKER_HOST", "nowhere", "no container engine at nowhere: Invalid bind address format"),
+        ("DOCKER_CONTEXT", "nowhere", "docker has no context 'nowhere'\n    hint: docker context ls"),
+    ],
+)
+def test_an_engine_that_is_named_wrong_is_told_and_no_other_one_is_taken(
+    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(EngineAbsentError) as refused:
+        connection.connect()
+    assert said in str(refused.value)
+    assert "    hint: " in str(refused.value)
