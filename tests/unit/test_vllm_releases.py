@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from manifests import REAL
 
+from benchmarks import vllm_releases
 from builder import manifest
 
 RECORD = json.loads((Path(__file__).parent / "vllm_releases.json").read_text(encoding="utf-8"))
@@ -62,3 +63,12 @@ def test_a_release_compiles_the_modules_that_the_manifest_says_have_device_code(
     vllm = manifest.load(REAL).sources["vllm"]
     assert vllm.device_code
     assert set(vllm.device_code) <= set(RECORD[version]["modules"])
+
+
+def test_an_index_that_lacks_a_release_is_told_and_ends_no_other_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", tmp_path.as_uri())
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    with pytest.raises(vllm_releases.UnreachableError, match=r"no source distribution of vllm 0\.29\.0"):
+        vllm_releases.fetch("0.29.0", "", tmp_path / "trees")
