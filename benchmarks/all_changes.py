@@ -1,4 +1,4 @@
-"""Every change of the images that is measured: of their pins, of every key of a manifest, of each program they carry."""
+"""Every change of the images that is measured: of pins, of every key of a manifest, of each program in the image."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LATER_TAG = "v0.29.1"  # of the stand-in vLLM's later commit
 PROGRAMS = ("seal", "source", "judge", "installer", "imports", "device", "trial", "checked", "kinds", "check")
+OF_A_BASE = ("base.image", "base.digest")
 
 
 def one_of_each(
@@ -25,27 +26,22 @@ def one_of_each(
         wheel: another value of the prebuilt wheel's build argument.
     """
 
-    def commit(name: str, path: str = SHARED) -> Edit:
+    def bump(name: str, path: str = SHARED) -> Edit:
         return path, f"commit: {commits[name]}", f"commit: {later[name]}"
 
-    def bump(what: str, part: str, *edits: Edit, keys: str = "sources.*.commit", image: str = IMAGE) -> Change:
-        return Change(what=what, part=part, keys=tuple(keys.split()), image=image, edits=edits)
-
     tag = (OWN, "tag: v0.29.0", f"tag: {LATER_TAG}")
-    bases = {image: (("BASE_IMAGE", other),) for image, other in others.items()}
-    of_a_base = ("base.image", "base.digest")
     return (
-        Change(what="the base", part="base", keys=of_a_base, arguments=bases[IMAGE]),
+        _base("the base", IMAGE, others[IMAGE]),
         Change(what="the GPU target", part="target", arguments=(("GPU_TARGETS", "gfx950"),)),
-        bump("vLLM: tag, commit", "vllm", tag, commit("vllm", OWN), keys="sources.*.tag sources.*.commit"),
-        bump("torch_memory_saver: commit", "torch_memory_saver", commit("torch_memory_saver")),
-        bump("vime: commit", "vime", commit("vime")),
-        bump("Megatron: commit", "megatron", commit("megatron")),
+        _commit("vLLM: tag, commit", "vllm", tag, bump("vllm", OWN)),
+        _commit("torch_memory_saver: commit", "torch_memory_saver", bump("torch_memory_saver")),
+        _commit("vime: commit", "vime", bump("vime")),
+        _commit("Megatron: commit", "megatron", bump("megatron")),
         *OF_THE_FIRST,
         *map(program, PROGRAMS),
-        Change(what="the base, which ships vLLM", part="base", keys=of_a_base, image=SECOND, arguments=bases[SECOND]),
+        _base("the base, which ships vLLM", SECOND, others[SECOND]),
         Change(what="the GPU target", part="target", image=SECOND, arguments=(("GPU_TARGETS", "gfx942"),)),
-        bump("TransformerEngine: commit", "transformer_engine", commit("transformer_engine", OTHER), image=SECOND),
+        _commit("TransformerEngine: commit", "transformer_engine", bump("transformer_engine", OTHER), image=SECOND),
         Change(
             what="a prebuilt wheel: address, hash",
             part="prebuilt",
@@ -55,3 +51,11 @@ def one_of_each(
         ),
         *OF_THE_SECOND,
     )
+
+
+def _base(what: str, image: str, other: str) -> Change:
+    return Change(what=what, part="base", keys=OF_A_BASE, image=image, arguments=(("BASE_IMAGE", other),))
+
+
+def _commit(what: str, part: str, *edits: Edit, image: str = IMAGE) -> Change:
+    return Change(what=what, part=part, keys=("sources.*.tag", "sources.*.commit"), image=image, edits=edits)

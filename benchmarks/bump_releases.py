@@ -60,9 +60,7 @@ class Transcript:
 
     def __str__(self) -> str:
         told = f"{self.said.rstrip()}\n".lstrip()
-        return (
-            f"```\n$ python -m builder {self.command}\n{told}$ echo $?\n{self.code}\n```\n\n{self.seconds:.1f} s.\n"
-        )
+        return f"```\n$ python -m builder {self.command}\n{told}$ echo $?\n{self.code}\n```\n\n{self.seconds:.1f} s.\n"
 
 
 def main() -> None:
@@ -117,9 +115,7 @@ def _standin(made: Repository, source: Source) -> str:
         return made.commit({})
     for path in (made.folder / "vime").rglob("*.py"):
         # Line by line: our patch of vime has to find its place.
-        text = re.sub(
-            r"^(\s*)(?:from|import) vllm\b.*$", r"\1pass", path.read_text("utf-8"), flags=re.MULTILINE
-        )
+        text = re.sub(r"^(\s*)(?:from|import) vllm\b.*$", r"\1pass", path.read_text("utf-8"), flags=re.MULTILINE)
         path.write_text(text, "utf-8")
     return made.commit({"vime/names.py": CONSUMER})
 

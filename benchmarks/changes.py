@@ -47,7 +47,9 @@ def program(name: str) -> Change:
     return Change(what=f"{name}.py", part=f"{name}.py", edits=((path, first, f"# Another word.\n{first}"),))
 
 
-def edit(what: str, part: str, keys: str, old: str, new: str, *, path: str = OWN) -> Change:
+def edit(  # noqa: PLR0913 (each is one fact of the row)
+    what: str, part: str, keys: str, old: str, new: str, *, path: str = OWN
+) -> Change:
     image = SECOND if path == OTHER else IMAGE
     return Change(what=what, part=part, keys=tuple(keys.split()), image=image, edits=((path, old, new),))
 

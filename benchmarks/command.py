@@ -98,7 +98,9 @@ def report(rivals: Mapping[str, Rival], spent: Mapping[str, Sequence[float]]) ->
         columns=["what", "median (s)", "fastest (s)", "against the bare imports", "what it does, or does beside it"],
         rows=rows,
         targets=[
-            Target(what="against the bare imports", value=round(found[OURS] / found[BARE], 2), allowed=ALLOWED, unit="x"),
+            Target(
+                what="against the bare imports", value=round(found[OURS] / found[BARE], 2), allowed=ALLOWED, unit="x"
+            ),
             *(_beside(name, took, found[OURS]) for name, took in beside.items()),
         ],
         notes=[

@@ -28,10 +28,10 @@ OF_THE_FIRST = (
         "apex:\n    reason",
         "apex:\n    optional: true\n    reason",
     ),
-    more("a link", "links", "links.*", "links", "  /usr/lib/another.so:", f"    to: {ROCM.format('devel')}", NOTHING[1]),
-    edit(
-        "a link: to", "links", "links.*.to", f"{_MASK}{ROCM.format('devel')}", f"{_MASK}{ROCM.format('core')}"
+    more(
+        "a link", "links", "links.*", "links", "  /usr/lib/another.so:", f"    to: {ROCM.format('devel')}", NOTHING[1]
     ),
+    edit("a link: to", "links", "links.*.to", f"{_MASK}{ROCM.format('devel')}", f"{_MASK}{ROCM.format('core')}"),
     more("an executable", "links", "executables.*", "executables", "  /usr/bin/git:", NOTHING[1]),
     Change(
         what="two build tools less",
@@ -72,7 +72,9 @@ OF_THE_FIRST = (
         "  PyJWT:\n    optional: true\n",
         path=SHARED,
     ),
-    more("a constraint", "policy", "constraints.*", "constraints", NOTHING[0], "    version: <2", NOTHING[1], path=SHARED),
+    more(
+        "a constraint", "policy", "constraints.*", "constraints", NOTHING[0], "    version: <2", NOTHING[1], path=SHARED
+    ),
     edit("a constraint: version", "policy", "constraints.*.version", "version: <26\n", "version: <27\n", path=SHARED),
     more("an override", "policy", "overrides.*", "overrides", "  pillow:", "    version: 12.1.0", NOTHING[1]),
     edit("an override: version", "policy", "overrides.*.version", "version: 4.11.0.86", "version: 4.11.0.87"),
@@ -94,7 +96,14 @@ OF_THE_FIRST = (
         "  extra-index-url:",
         NOTHING[1],
     ),
-    edit("vime: repository", "vime", "sources.*.repository", "vllm-project/vime\n", "vllm-project/vime.git\n", path=SHARED),
+    edit(
+        "vime: repository",
+        "vime",
+        "sources.*.repository",
+        "vllm-project/vime\n",
+        "vllm-project/vime.git\n",
+        path=SHARED,
+    ),
     edit(
         "Megatron: distribution, by which the judge knows it",
         "megatron policy",
@@ -255,5 +264,12 @@ OF_THE_SECOND = (
         path=OTHER,
     ),
     edit("vLLM, which the base ships: tag", "checks", "sources.*.tag", "tag: v0.29.0", "tag: 0.29.0", path=OTHER),
-    edit("a variable: value", "env", "env.*.value", 'value: "0"\n    reason: vime', 'value: "1"\n    reason: vime', path=OTHER),
+    edit(
+        "a variable: value",
+        "env",
+        "env.*.value",
+        'value: "0"\n    reason: vime',
+        'value: "1"\n    reason: vime',
+        path=OTHER,
+    ),
 )

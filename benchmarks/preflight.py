@@ -14,8 +14,8 @@ from benchmarks.timing import ROOT, in_turn, medians, run
 
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
 
-import origins  # noqa: E402 (the path comes first)
-from copies import copied  # noqa: E402
+import origins
+from copies import copied
 
 IMAGE, ROUNDS, ALLOWED_S = "rocm7.14", 5, 10
 WARM, OFFLINE = f"preflight {IMAGE}", f"preflight {IMAGE} --offline"

@@ -58,14 +58,14 @@ class UnreachableError(Exception):
     """The index cannot be asked, or does not have a release."""
 
 
-def fetched(cache: Path = TREES) -> dict[str, Path]:
+def fetched() -> dict[str, Path]:
     """The tree of each release that is recorded.
 
     Raises:
         UnreachableError: where one cannot be had.
     """
     recorded = json.loads(RECORD.read_text(encoding="utf-8"))
-    return {version: fetch(version, entry["sha256"], cache) for version, entry in recorded.items()}
+    return {version: fetch(version, entry["sha256"], TREES) for version, entry in recorded.items()}
 
 
 def fetch(version: str, digest: str, cache: Path) -> Path:
@@ -154,7 +154,8 @@ def report(rows: list[list[object]], slowest: float | None, others: int | None, 
     tell(
         title="The API window over real releases of vLLM",
         how="Source distributions of the package index, of which nothing is run; the consumer imports what vime "
-        f"imports from vLLM, at all places that it had. A new process each time, with nothing cached; medians of {ROUNDS}.",
+        "imports from vLLM, at all places that it had. A new process each time, with nothing cached; "
+        f"medians of {ROUNDS}.",
         columns=["release", "files of Python", "names that the pinned vime lacks in it", "everything asked (s)"],
         rows=rows,
         targets=[

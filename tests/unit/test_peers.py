@@ -28,7 +28,9 @@ def rival(cache: Path, name: str, script: str) -> Rival:
     program.write_text(script, "utf-8")
     program.chmod(0o755)
     (cache / name / "packages.txt").write_text("work==1", "utf-8")
-    return Rival(name, Peer(packages=["work==1"], command="work", files={"greeting": "hello\n"}), cache / f"{name}-folder")
+    return Rival(
+        name, Peer(packages=["work==1"], command="work", files={"greeting": "hello\n"}), cache / f"{name}-folder"
+    )
 
 
 def test_a_peer_that_fails_at_its_second_run_says_why_and_is_not_asked_again(cache: Path) -> None:

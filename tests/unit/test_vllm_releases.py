@@ -6,13 +6,15 @@ The record is made by benchmarks/vllm_releases.py from the releases' source dist
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from manifests import REAL
 
-from benchmarks import vllm_releases
 from builder import manifest
 
 RECORD = json.loads((Path(__file__).parent / "vllm_releases.json").read_text(encoding="utf-8"))
@@ -65,10 +67,24 @@ def test_a_release_compiles_the_modules_that_the_manifest_says_have_device_code(
     assert set(vllm.device_code) <= set(RECORD[version]["modules"])
 
 
-def test_an_index_that_lacks_a_release_is_told_and_ends_no_other_benchmark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", tmp_path.as_uri())
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-    with pytest.raises(vllm_releases.UnreachableError, match=r"no source distribution of vllm 0\.29\.0"):
-        vllm_releases.fetch("0.29.0", "", tmp_path / "trees")
+UNREACHED = """
+import pathlib, sys
+from benchmarks import {name}, vllm_releases
+vllm_releases.TREES = pathlib.Path(sys.argv.pop())
+{name}.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["vllm_releases", "bump_releases"])
+def test_where_no_index_has_the_releases_nothing_is_measured_and_the_reason_is_told(name: str, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PIP_INDEX_URL": tmp_path.as_uri(),
+        "PIP_EXTRA_INDEX_URL": "",
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    command = [sys.executable, "-c", UNREACHED.format(name=name), str(tmp_path / "trees")]
+    done = subprocess.run(command, cwd=REAL.parents[1], env=environment, stdout=subprocess.PIPE, check=True)
+    told = json.loads(done.stdout)
+    assert told["rows"] == []
+    assert {target["value"] for target in told["targets"]} == {None}
+    assert "no source distribution of vllm " in told["notes"][0]
