@@ -152,7 +152,7 @@ def report(transcripts: Sequence[Transcript], again: float | None, notes: Sequen
         title="Bumps across real releases of vLLM",
         how="As people type them, whole processes; docs/bump.md has what they said. vLLM is real, from its source "
         "distributions, and so is the index; the repositories are of this machine, the other sources stand-ins.",
-        columns=["command", "exit code", "seconds (s)"],
+        columns=["command", "exit code", "took (s)"],
         rows=rows,
         targets=[
             Target(

@@ -149,7 +149,7 @@ def _later(engine: Engine, base: str, written: Manifest) -> tuple[dict[str, str]
     """A later commit of each source, with the same files; the later prebuilt wheel, as its argument has it."""
     places = {source.name: source.repository.removeprefix("https://") for source in written.fetched}
     script = "\n".join(f"git -C {PLACE}/git/{place} rev-parse refs/heads/next" for place in places.values())
-    files = " ".join(f"{PLACE}/later/{wheel.file}" for wheel in written.prebuilt.values())
+    files = " ".join(f"{PLACE}/later/{name}-*.whl" for name in written.prebuilt)
     script += f"\nsha256sum {files}" if files else ""
     with engine.container(base, ["bash", "-euc", script]) as container:
         code, output = container.wait(), container.output()

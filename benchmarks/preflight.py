@@ -41,7 +41,7 @@ def main() -> None:
         how=f"Whole processes, medians of {ROUNDS}. The repositories are of this machine, made of the stand-ins of the "
         "sources, and so is the index: a real vLLM has some 3,000 files more (see the next sections), and a network "
         "takes its time.",
-        columns=["command", "sources", "seconds (s)"],
+        columns=["command", "sources", "took (s)"],
         rows=[
             [f"`{WARM}`", "stand-ins, fetched by this very command", round(first, 2)],
             [f"`{WARM}`", "stand-ins, cached", round(spent[WARM], 2)],
