@@ -39,7 +39,7 @@ def main() -> None:
     tell(
         title="Preflight",
         how=f"Whole processes, medians of {ROUNDS}. The repositories are of this machine, made of the stand-ins of the "
-        "sources, and so is the index: a real vLLM has over 2,000 files of Python (see the next sections), and a network "
+        "sources, and so is the index: a real vLLM has over 2,000 files of Python (see the sections below), a network "
         "takes its time.",
         columns=["command", "sources", "took (s)"],
         rows=[
