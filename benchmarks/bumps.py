@@ -27,7 +27,7 @@ from copies import copied  # noqa: E402 (the path comes first)
 from benchmarks.all_changes import one_of_each  # noqa: E402
 from benchmarks.changes import IMAGE, SECOND, Change  # noqa: E402
 from benchmarks.grounds import Ground, ground, later_tools  # noqa: E402
-from benchmarks.reads import AT_THE_TOP, COMPILE, MAY_COMPILE, TRADES, dependents, may_compile, named  # noqa: E402
+from benchmarks.reads import COMPILE, MAY_COMPILE, TRADES, dependents, may_compile, named  # noqa: E402
 from benchmarks.telling import Target, tell  # noqa: E402
 from benchmarks.timing import as_users_have_it  # noqa: E402
 from builder import buildkit, dockerfile, manifest  # noqa: E402
@@ -42,11 +42,20 @@ BUILDS_AT_ONCE = 3  # no time is measured
 
 def usual(text: str) -> str:
     """The same Dockerfile in the usual shape: the same steps on the same base, arguments and variables at the top."""
-    lines, parsed = text.split("\n"), dockerfile.parse(text)
-    (base,) = (step.line for step in parsed if step.keyword == "FROM")
-    top = [step.line - 1 for step in parsed if step.keyword in {"ARG", "ENV"} and step.line > base]
-    rest = [line for number, line in enumerate(lines) if number >= base and number not in top]
-    return "\n".join([*lines[:base], *(lines[number] for number in top), *rest])
+    lines, top, base = text.split("\n"), at_the_top(text), base_line(text)
+    rest = [line for number, line in enumerate(lines, 1) if number > base and number not in top]
+    return "\n".join([*lines[:base], *top.values(), *rest])
+
+
+def at_the_top(text: str) -> dict[int, str]:
+    """The lines that stand elsewhere in the usual shape, by their numbers: arguments and variables."""
+    steps = [step.line for step in dockerfile.parse(text) if step.keyword in {"ARG", "ENV"}]
+    return {number: text.split("\n")[number - 1] for number in steps if number > base_line(text)}
+
+
+def base_line(text: str) -> int:
+    (line,) = (step.line for step in dockerfile.parse(text) if step.keyword == "FROM")
+    return line
 
 
 def rendered(change: Change | None, copy: Path, image: str) -> str:
@@ -114,8 +123,8 @@ def measure(changes: Sequence[Change], copy: Path, image: str, on: Ground) -> li
         text = rendered(change, copy, image)
         arguments = {**fixed, **dict(change.arguments)}
         ours = ran(one, text, arguments, change.what, image)
-        elsewhere = set(change.part.split()) & AT_THE_TOP
-        theirs = ran(one, usual(text), arguments, change.what, image) if elsewhere else ours
+        moved = change.arguments or [*at_the_top(text).values()] != [*at_the_top(shapes["ours"]).values()]
+        theirs = ran(one, usual(text), arguments, change.what, image) if moved else ours
         sys.stderr.write(f"{image}, {change.what}: {len(ours)} steps, in the usual shape {len(theirs)}\n")
         return ours, theirs
 

@@ -46,8 +46,6 @@ COMPILE = {IMAGE: "BUILD_VLLM", SECOND: "BUILD_TRANSFORMER_ENGINE"}  # the one t
 _COMPILED = {IMAGE: "vllm", SECOND: "transformer_engine"}
 # What may run it. Its step also fetches (source.py), so that its tree is in no layer; links are of the base.
 MAY_COMPILE = {"source.py", "build_tools", "target", "sealed", "seal.py", "base", "links"}
-# What stands elsewhere in the usual shape. Another change runs the same steps in both, so it is built in one.
-AT_THE_TOP = {"target", "vllm", "transformer_engine", "torch_memory_saver", "prebuilt", "vime", "megatron", "env"}
 # A file of one stage is a chain: what stands behind a step runs again with it. Where that is more than depends on the
 # change, the other order would cost more.
 MOMENTS = "moments, ahead of a compile that has to run anyway"
