@@ -136,10 +136,6 @@ check: $(VENV)/development $(VENV)/workflows ## lints, types, workflows, manifes
 bench: $(VENV)/development engine ## measure us and others, and write docs/performance.md (ARGS="command rendering", --help)
 	@$(VENV)/bin/python -m benchmarks.run $(ARGS)
 
-.PHONY: bench-imports
-bench-imports: $(VENV)/development ## what releases of vLLM lack, read from their sources, and how long that takes
-	@$(VENV)/bin/python benchmarks/vllm_releases.py
-
 .PHONY: report-picture
 report-picture: rehearse ## rehearse rocm7.14, and write docs/report.png, the picture in the README
 	@scripts/report-picture

@@ -1,4 +1,4 @@
-"""Changes of an image, one of each part of its manifest and of each program that it carries; all leave it sound."""
+"""A change of an image: what of it, by which edits of the project's files or arguments of the build."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
-IMAGE = "rocm7.14"
-OWN, SHARED = f"images/{IMAGE}.yaml", "images/shared/vime.yaml"
+IMAGE, SECOND = "rocm7.14", "rocm7.2"  # the second stands on a base that ships vLLM
+OWN, OTHER, SHARED = f"images/{IMAGE}.yaml", f"images/{SECOND}.yaml", "images/shared/vime.yaml"
 PATCH = "images/patches/vime/engine-mask.patch"
-LATER_TAG = "v0.29.1"  # of the stand-in vLLM's later commit
-LIBRARIES = "/opt/venv/lib/python3.12/site-packages/_rocm_sdk_devel/lib"
 
 Edit = tuple[str, str, str]  # a file, what stands there, what then stands there
 
@@ -26,13 +20,16 @@ class Change:
     """One change.
 
     Attributes:
-        part: what of the image it changes, as `bumps.READS` names it.
+        part: what of the image it changes, as `reads.READS` names it; several by spaces.
+        keys: of the manifest, with a star for a name or a number.
         edits: of files of the project.
-        arguments: of the build, where a base or a target is another.
+        arguments: of the build, where a base, a target or a wheel is another.
     """
 
     what: str
     part: str
+    keys: tuple[str, ...] = ()
+    image: str = IMAGE
     edits: tuple[Edit, ...] = ()
     arguments: tuple[tuple[str, str], ...] = ()
 
@@ -45,78 +42,37 @@ class Change:
             path.write_text(text.replace(old, new, 1), "utf-8")
 
 
-def one_of_each(commits: Mapping[str, str], later: Mapping[str, str], other_base: str) -> tuple[Change, ...]:
-    """Every change, for sources that are pinned at `commits`."""
-
-    def commit(name: str) -> Edit:
-        return OWN if name == "vllm" else SHARED, f"commit: {commits[name]}", f"commit: {later[name]}"
-
-    return (
-        Change(what="the base", part="base", arguments=(("BASE_IMAGE", other_base),)),
-        Change(what="the GPU target", part="target", arguments=(("GPU_TARGETS", "gfx950"),)),
-        Change(
-            what="vLLM: tag, commit", part="vllm", edits=((OWN, "tag: v0.29.0", f"tag: {LATER_TAG}"), commit("vllm"))
-        ),
-        Change(what="torch_memory_saver: commit", part="torch_memory_saver", edits=(commit("torch_memory_saver"),)),
-        Change(what="vime: commit", part="vime", edits=(commit("vime"),)),
-        Change(what="Megatron: commit", part="megatron", edits=(commit("megatron"),)),
-        *_OF_THE_MANIFEST,
-        *map(
-            _program,
-            ("seal", "source", "judge", "installer", "imports", "device", "trial", "checked", "kinds", "check"),
-        ),
-    )
-
-
-def _program(name: str) -> Change:
+def program(name: str) -> Change:
     path, first = f"builder/inside/{name}.py", '"""'
     return Change(what=f"{name}.py", part=f"{name}.py", edits=((path, first, f"# Another word.\n{first}"),))
 
 
-def _edit(what: str, part: str, path: str, old: str, new: str) -> Change:
-    return Change(what=what, part=part, edits=((path, old, new),))
+def edit(  # noqa: PLR0913 (each is one fact of the row)
+    what: str, part: str, keys: str, old: str, new: str, *, path: str = OWN
+) -> Change:
+    image = SECOND if path == OTHER else IMAGE
+    return Change(what=what, part=part, keys=tuple(keys.split()), image=image, edits=((path, old, new),))
 
 
-def _more(what: str, part: str, path: str, key: str, *lines: str) -> Change:
-    """An entry more, as the first one of its key."""
-    return _edit(what, part, path, f"\n{key}:\n", "".join(f"{line}\n" for line in (f"\n{key}:", *lines)))
+def more(what: str, part: str, keys: str, under: str, *lines: str, path: str = OWN) -> Change:
+    """An entry more, as the first one under a key."""
+    return edit(what, part, keys, f"\n{under}:\n", "".join(f"{line}\n" for line in (f"\n{under}:", *lines)), path=path)
 
 
-def _without(*tools: str) -> tuple[Edit, ...]:
+def first(what: str, part: str, keys: str, key: str, *lines: str) -> Change:
+    """A key that the manifest does not have, with an entry."""
+    return edit(what, part, keys, "\nremoved:\n", "\n".join([f"\n{key}:", *lines, "", "removed:\n"]))
+
+
+def without(*tools: str) -> tuple[Edit, ...]:
     text = (ROOT / SHARED).read_text("utf-8")
     found = [re.search(rf"^  {tool}:\n(?:    .*\n)+", text, re.MULTILINE) for tool in tools]
     return tuple((SHARED, entry[0], "") for entry in found if entry)
 
 
-def _repinned() -> tuple[Edit, Edit]:
+def repinned() -> tuple[Edit, Edit]:
     """Another word of the patch's prose, and the digest that belongs to it."""
     old = (ROOT / PATCH).read_text("utf-8")
     new = f"Another word.\n{old}"
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in (old, new)]
     return (PATCH, old, new), (SHARED, digests[0], digests[1])
-
-
-_NOTHING = ("  no-such-thing:", "    reason: nothing")
-_OF_THE_MANIFEST = (
-    _edit("sealed", "sealed", OWN, "apex:\n    reason", "apex:\n    optional: true\n    reason"),
-    _more("links", "links", OWN, "links", "  /usr/lib/another.so:", f"    to: {LIBRARIES}/libamdhip64.so", _NOTHING[1]),
-    Change(what="build tools", part="build_tools", edits=_without("setuptools-rust", "semantic-version")),
-    Change(what="a local patch of vime", part="patch", edits=_repinned()),
-    _edit("a constraint", "policy", SHARED, "version: <26\n", "version: <27\n"),
-    _more("a forbidden distribution", "policy", OWN, "forbidden", *_NOTHING),
-    _more("a removed distribution", "removed", OWN, "removed", *_NOTHING, "    optional: true"),
-    _edit("a requirement of vLLM", "vllm_set", OWN, 'version: ">=1.4"', 'version: ">=1.3"'),
-    _edit("a requirement of vime", "vime_set", SHARED, "version: ==0.4.2", 'version: "<=0.4.2"'),
-    _edit("a variable (ENV)", "env", OWN, 'value: "0"', 'value: "1"'),
-    _edit(
-        "a forbidden variable",
-        "checks",
-        OWN,
-        "\nforbidden_env:\n",
-        "\nforbidden_env:\n  NO_SUCH_THING:\n    reason: nothing\n",
-    ),
-    _edit("a check: a module more", "checks", OWN, "modules: [vllm]", "modules: [vllm, vllm.engine]"),
-    _edit("a label: the summary", "label", OWN, "summary: vLLM", "summary: today vLLM"),
-    _edit("the entry point", "entry point", SHARED, "[sleep, infinity]", '[sleep, "1000000"]'),
-    _edit("needs", "needs", OWN, "minutes: 300", "minutes: 200"),
-)

@@ -5,13 +5,14 @@
 The faults are those of tests/faults, planted in a copy of the project or in its sources (stand-ins). The stage is the
 command as people type it, a whole process. That a build reaches the fault, and in which step, is shown by one on the
 rehearsal's base; the time until then is the sum of the steps before that one, as one clean build took them whose
-compile of vLLM takes 60 s. The step that fails is not counted.
+compile of vLLM takes 60 s. The step that fails is not counted. The copy is as one that was used before: what its user
+has once, bytecode and compiled templates, is there.
 """
 
 from __future__ import annotations
 
+import compileall
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,10 @@ import origins  # noqa: E402 (the path comes first)
 from copies import copied  # noqa: E402
 from faults import CHECK, PREFLIGHT, Fault  # noqa: E402
 from origins import FACTS, MANIFEST  # noqa: E402
-from world import settings  # noqa: E402
 
+from benchmarks import pinned  # noqa: E402
 from benchmarks.telling import Target, tell  # noqa: E402
+from benchmarks.timing import as_users_have_it  # noqa: E402
 from builder import buildkit, standin  # noqa: E402
 from builder.engine import Engine  # noqa: E402
 from builder.errors import BuildFailedError  # noqa: E402
@@ -105,7 +107,8 @@ def run(root: Path, environment: Mapping[str, str], *words: str) -> tuple[float,
     """A command as people type it, and the seconds of its whole process."""
     command = [sys.executable, "-m", "builder", *words, MANIFEST.name]
     started = time.monotonic()
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    own = as_users_have_it(environment)
+    done = subprocess.run(command, cwd=root, env=own, capture_output=True, text=True, check=False)
     return time.monotonic() - started, done
 
 
@@ -119,10 +122,11 @@ def _once(reached: Reached, packages: Path) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         world, root = Path(scratch), copied(Path(scratch)).root
         environment = os.environ | {"PYTHONPATH": str(root), "DOCKER_HOST": Engine("benchmark").address}
+        used(root, environment)
         if fault.project:
             fault.project(root)
         if reached.stage == "preflight":
-            environment |= _sources(fault, world, packages)
+            environment |= pinned.reached(world, packages, pinned.changed(world, fault.trees))
             _, done = run(root, environment, "render")
             if done.returncode:
                 raise SystemExit(f"{reached.title}: an earlier stage sees it: {done.stderr}")
@@ -133,25 +137,12 @@ def _once(reached: Reached, packages: Path) -> float:
     return seconds
 
 
-def _sources(fault: Fault, world: Path, packages: Path) -> dict[str, str]:
-    """Repositories with the fault, pinned by the project beside them; the environment that leads there."""
-    standins = world / "standins"
-    shutil.copytree(standin.STANDINS, standins)
-    if fault.trees:
-        fault.trees(standins)
-    made = origins.made(world, standins / "sources")
-    for path in (world / "project/images").rglob("*.yaml"):
-        text = path.read_text("utf-8")
-        for name, commit in made.commits.items():
-            text = text.replace(MANIFEST.sources[name].commit, commit)
-        path.write_text(text, "utf-8")
-    places = {MANIFEST.sources[name].repository: f"file://{one.folder}" for name, one in made.repositories.items()}
-    return {
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": str(settings(places, world / "gitconfig")),
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_INDEX_URL": f"{packages.as_uri()}/simple",
-    }
+def used(root: Path, environment: Mapping[str, str]) -> None:
+    """Leave the copy as a checkout that was used before: with bytecode, and with its templates compiled."""
+    compileall.compile_dir(root / "builder", quiet=2)
+    _, done = run(root, environment, "render")
+    if done.returncode:
+        raise SystemExit(done.stderr)
 
 
 # The build
@@ -166,11 +157,7 @@ def slowly(standins: Path) -> None:
 
 
 def base(engine: Engine, change: object, scratch: Path) -> standin.StandIn:
-    standins = scratch / "standins"
-    shutil.copytree(standin.STANDINS, standins)
-    if callable(change):
-        change(standins)
-    ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=standins)
+    ingredients = standin.Ingredients(cache=ROOT / ".cache", standins=pinned.changed(scratch, change))
     return standin.make(engine, MANIFEST, FACTS, ingredients, lambda _: None)
 
 

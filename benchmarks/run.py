@@ -30,6 +30,9 @@ TABLE = {
     "matrix": "",
     "seal": "",
     "guard": "an index of packages",
+    "preflight": "",
+    "vllm_releases": "an index of packages",
+    "bump_releases": "an index of packages",
     "overhead": "an engine",
     "verification": "an engine that has the rehearsal of rocm7.14",
     "image_size": "an engine that has the rehearsal of rocm7.14, an index of packages",
@@ -40,7 +43,7 @@ TABLE = {
 
 
 def main() -> None:
-    table = "\n".join(f"  {name:<14}{needs}" for name, needs in TABLE.items())
+    table = "\n".join(f"  {name:<15}{needs}" for name, needs in TABLE.items())
     parser = argparse.ArgumentParser(
         prog="make bench ARGS=...",
         description=__doc__,

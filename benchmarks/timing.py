@@ -33,6 +33,11 @@ def medians(spent: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in spent.items()}
 
 
+def as_users_have_it(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what keeps Python from keeping bytecode: with that, every process compiles anew."""
+    return {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run(
     command: Sequence[str | Path],
     *,
@@ -41,9 +46,8 @@ def run(
     text: str | None = None,
 ) -> str:
     """What a program prints; where it fails, its last words end the benchmark."""
-    # pip has compiled the peers: what has no bytecode, because this process may not write any, would be compiled anew.
-    kept = {name: value for name, value in (environment or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, cwd=cwd, env=kept, input=text, capture_output=True, text=True, check=False)
+    own = as_users_have_it(os.environ if environment is None else environment)
+    done = subprocess.run(command, cwd=cwd, env=own, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
     return done.stdout

@@ -110,9 +110,10 @@ def _modules(engine: Engine, python: str, packages: Sequence[str]) -> list[str]:
 
 def _peer(engine: Engine, python: str, modules: Sequence[str]) -> float | str:
     """The seconds that the peer takes for the same imports; or why it cannot be had."""
-    folder = peers.installed(PEER, peers.known()[PEER])
-    if isinstance(folder, str):
-        return folder
+    try:
+        folder = peers.installed(PEER, peers.known()[PEER])
+    except peers.PeerError as error:
+        return str(error)
     tests = [{"name": name, "command": python, "args": ["-c", f"import {name}"], "exitCode": 0} for name in modules]
     environment = dict(os.environ)
     if engine.address.startswith("unix://"):

@@ -6,7 +6,10 @@ The record is made by benchmarks/vllm_releases.py from the releases' source dist
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +65,26 @@ def test_a_release_compiles_the_modules_that_the_manifest_says_have_device_code(
     vllm = manifest.load(REAL).sources["vllm"]
     assert vllm.device_code
     assert set(vllm.device_code) <= set(RECORD[version]["modules"])
+
+
+UNREACHED = """
+import pathlib, sys
+from benchmarks import {name}, vllm_releases
+vllm_releases.TREES = pathlib.Path(sys.argv.pop())
+{name}.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["vllm_releases", "bump_releases"])
+def test_where_no_index_has_the_releases_nothing_is_measured_and_the_reason_is_told(name: str, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PIP_INDEX_URL": tmp_path.as_uri(),
+        "PIP_EXTRA_INDEX_URL": "",
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    command = [sys.executable, "-c", UNREACHED.format(name=name), str(tmp_path / "trees")]
+    done = subprocess.run(command, cwd=REAL.parents[1], env=environment, stdout=subprocess.PIPE, check=True)
+    told = json.loads(done.stdout)
+    assert told["rows"] == []
+    assert {target["value"] for target in told["targets"]} == {None}
+    assert "no source distribution of vllm " in told["notes"][0]
