@@ -52,9 +52,9 @@ class Instruction(NamedTuple):
         return self.heredocs[0].delimiter if self.heredocs else f"{self.keyword} {self.text}"
 
     @property
-    def inputs(self) -> tuple[str, str, tuple[str, ...]]:
+    def inputs(self) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
         """What the builder sees of it; where it stands, and the comments around it, are not among that."""
-        return self.keyword, self.text, tuple(heredoc.text for heredoc in self.heredocs)
+        return self.keyword, self.text, tuple(heredoc.body for heredoc in self.heredocs)
 
     def uses(self, variable: str) -> bool:
         texts = [self.text, *(heredoc.text for heredoc in self.heredocs if self.keyword == "RUN")]

@@ -91,7 +91,7 @@ def _program(name: str) -> str:
     """The text of one of the image's programs; `read_text` takes twice as long, and there are ten."""
     with open(f"{PROGRAMS}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
         text = file.readall().decode()
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def digest(text: str) -> str:

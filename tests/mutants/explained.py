@@ -10,7 +10,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ),
     (
         "builder/dockerfile.py",
-        "inputs: remove `return self.keyword, self.text, tuple(heredoc.text for heredoc in self`",
+        "inputs: remove `return self.keyword, self.text, tuple(heredoc.body for heredoc in self`",
     ): ("what changes an image: the tests of tags and of the matrix notice"),
     (
         "builder/inside/device.py",
