@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BUILDS_AT_ONCE = 3  # no time is measured
+Ran = tuple[list[str], list[str]]  # the steps that ran with our Dockerfile, and with the usual one
 
 
 def usual(text: str) -> str:
@@ -108,8 +110,8 @@ def main() -> None:
     report(changes, measured)
 
 
-def measure(changes: Sequence[Change], copy: Path, image: str, on: Ground) -> list[tuple[list[str], list[str]]]:
-    """The steps that each change of an image has run, with our Dockerfile and with the usual one."""
+def measure(changes: Sequence[Change], copy: Path, image: str, on: Ground) -> list[Ran | str]:
+    """The steps that each change of an image has run, with our Dockerfile and with the usual one; or why none."""
     shapes = {"ours": rendered(None, copy, image)}
     shapes["usual"] = usual(shapes["ours"])
     engine = Engine("benchmark")
@@ -118,13 +120,17 @@ def measure(changes: Sequence[Change], copy: Path, image: str, on: Ground) -> li
         count = len(ran(engine, text, fixed, shape, image))
         sys.stderr.write(f"{image}, {shape}: {count} steps before any change\n")
 
-    def both(change: Change) -> tuple[list[str], list[str]]:
+    def both(change: Change) -> Ran | str:
         one = Engine("benchmark")  # a connection is one thread's
-        text = rendered(change, copy, image)
         arguments = {**fixed, **dict(change.arguments)}
-        ours = ran(one, text, arguments, change.what, image)
-        moved = change.arguments or [*at_the_top(text).values()] != [*at_the_top(shapes["ours"]).values()]
-        theirs = ran(one, usual(text), arguments, change.what, image) if moved else ours
+        try:
+            text = rendered(change, copy, image)
+            ours = ran(one, text, arguments, change.what, image)
+            moved = change.arguments or [*at_the_top(text).values()] != [*at_the_top(shapes["ours"]).values()]
+            theirs = ran(one, usual(text), arguments, change.what, image) if moved else ours
+        except SystemExit as error:  # it hides no other
+            sys.stderr.write(f"{image}, {error}\n")
+            return str(error)
         sys.stderr.write(f"{image}, {change.what}: {len(ours)} steps, in the usual shape {len(theirs)}\n")
         return ours, theirs
 
@@ -132,32 +138,50 @@ def measure(changes: Sequence[Change], copy: Path, image: str, on: Ground) -> li
         return list(pool.map(both, changes))
 
 
-def report(changes: Sequence[Change], measured: Sequence[tuple[list[str], list[str]]]) -> None:
-    rows, missing, untraded, compiled = [], 0, 0, 0
-    for change, (ours, theirs) in zip(changes, measured, strict=True):
-        wanted, compiling = dependents(change.part, change.image), COMPILE[change.image]
-        more = [step for step in ours if step not in wanted]
-        why = dict.fromkeys(TRADES.get(step, "no reason") for step in more)
-        missing += len(set(wanted) - set(ours))
-        untraded += len(set(more) - set(TRADES))
-        compiled += compiling in ours and not may_compile(change.part, change.image)
-        compiles = [("yes" if compiling in steps else "no") for steps in (wanted, ours, theirs)]
-        counts = [len(steps) for steps in (wanted, ours, theirs)]
-        rows.append([change.image, change.what, *counts, *compiles, ", ".join(more), "; ".join(why)])
+def report(changes: Sequence[Change], measured: Sequence[Ran | str]) -> None:
+    rows: list[list[object]] = []
+    found = Counter[str]()
+    for change, each in zip(changes, measured, strict=True):
+        if isinstance(each, str):
+            found["failed"] += 1
+            none = [None] * 5
+            rows.append([change.image, change.what, len(dependents(change.part, change.image)), *none, "", _why(each)])
+        else:
+            rows.append(row(change, each, found))
     tell(
         title="The cost of a bump",
         how=" ".join(__doc__.partition("\n\n    python -m benchmarks.bumps\n\n")[2].split()),
         columns=COLUMNS,
         rows=rows,
-        targets=[
-            Target(what="steps that depend on a change and did not run", value=missing, allowed=0, unit="steps"),
-            Target(what="steps that ran without need, and for no trade", value=untraded, allowed=0, unit="steps"),
-            Target(what="long compiles for a change that may not", value=compiled, allowed=0, unit="steps"),
-        ],
+        targets=[Target(what=what, value=found[kind], allowed=0, unit=unit) for kind, what, unit in TARGETS],
         notes=NOTES,
     )
 
 
+def row(change: Change, measured: Ran, found: Counter[str]) -> list[object]:
+    """What a change has come to; what is wrong with that is counted in `found`."""
+    wanted, compiling = dependents(change.part, change.image), COMPILE[change.image]
+    ours, theirs = measured
+    more = [step for step in ours if step not in wanted]
+    found["missing"] += len(set(wanted) - set(ours))
+    found["untraded"] += len(set(more) - set(TRADES))
+    found["compiled"] += compiling in ours and not may_compile(change.part, change.image)
+    compiles = [("yes" if compiling in steps else "no") for steps in (wanted, ours, theirs)]
+    counts = [len(steps) for steps in (wanted, ours, theirs)]
+    why = dict.fromkeys(TRADES.get(step, "no reason") for step in more)
+    return [change.image, change.what, *counts, *compiles, ", ".join(more), "; ".join(why)]
+
+
+def _why(error: str) -> str:
+    return f"could not be measured: {' '.join(error.split())[:200]}"
+
+
+TARGETS = (
+    ("missing", "steps that depend on a change and did not run", "steps"),
+    ("untraded", "steps that ran without need, and for no trade", "steps"),
+    ("compiled", "long compiles for a change that may not", "steps"),
+    ("failed", "changes whose image could not be built", "changes"),
+)
 COLUMNS = (
     "image",
     "what changes",

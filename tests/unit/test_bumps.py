@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -150,3 +151,13 @@ def test_in_the_usual_shape_every_argument_stands_above_every_step_that_runs(pat
     keywords = [step.keyword for step in dockerfile.parse(bumps.usual(rendered(path)))]
     assert sorted(keywords) == sorted(step.keyword for step in dockerfile.parse(rendered(path)))
     assert "ARG" not in keywords[keywords.index("RUN") :]
+
+
+def test_a_change_that_cannot_be_built_hides_no_other_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    last = ["VERIFY", reads.PROOF]
+    change = next(change for change in OF_THE_FIRST if change.part == "checks")
+    bumps.report([change, change], ["no space\nleft", (last, last)])
+    told = json.loads(capsys.readouterr().out)
+    assert [row[3] for row in told["rows"]] == [None, 2]
+    assert told["rows"][0][-1] == "could not be measured: no space left"
+    assert [target["value"] for target in told["targets"]] == [0, 0, 0, 1]
