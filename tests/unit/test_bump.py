@@ -97,6 +97,28 @@ def test_a_bump_removes_the_lock_of_the_pins_before_and_says_how_to_get_another(
     assert command(project, "check", NAME).returncode == 0
 
 
+@pytest.mark.parametrize("written", [["manifest"], ["manifest", "dockerfile"]], ids=" and ".join)
+def test_a_bump_that_was_killed_before_its_lock_went_can_be_repeated(
+    world: World, project: Path, written: list[str]
+) -> None:
+    """The manifest is replaced first, then the Dockerfile; the lock goes last."""
+    world.repositories["vllm"].commit({"CHANGES": "x\n"}, tag="v0.29.1")
+    lock = project / MANIFEST.lock_file
+    lock.write_text(Lock(world.manifest().resolution, {"transformers": "5.12.0"}).text(NAME))
+    assert command(project, "render", NAME).returncode == 0
+    locked, before = lock.read_bytes(), files(project)
+    assert command(project, "bump", NAME, "vllm=v0.29.1").returncode == 0
+    after = files(project)
+    lock.write_bytes(locked)
+    if "dockerfile" not in written:
+        (project / DOCKERFILE).write_bytes(before[DOCKERFILE])
+    done = command(project, "bump", NAME, "vllm=v0.29.1")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert f"removed: {MANIFEST.lock_file}\n" in done.stderr
+    assert (files(project), lock.exists()) == (after, False)
+    assert command(project, "check", NAME).returncode == 0
+
+
 def test_the_summary_says_what_the_sources_ask_for_and_what_becomes_of_patches_and_how_long_the_steps_took(
     world: World, project: Path
 ) -> None:
