@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import os
 import re
-import secrets
 import socket
-import tarfile
-from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import docker
 import docker.errors
-import docker.types
 import docker.utils.config
 import docker.utils.proxy
 import requests
 import requests.exceptions
 
+from builder import client, container
 from builder.connection import A_PRIVATE_ONE, answering, connect
-from builder.container import Container
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 from builder.told import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from builder.container import Container
+
 OWNER = "vime-images.owner"
-CLIENT = "vime-images.client"  # of a container: the machine and the process that look after it
+CLIENT = "vime-images.client"  # of a container: the process that looks after it
 # `${VARIABLE#pattern}` in a Dockerfile needs BuildKit 0.13, which came with Engine 26.
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
-MEMORY_BYTES = 16 * 1024**3
-PROCESSES = 4096
-CLEAN = "python -m builder clean"
 
 
 class Layer(NamedTuple):
@@ -70,7 +63,7 @@ class Engine:
     @property
     def labels_of_ours(self) -> dict[str, str]:
         """The labels of what this process makes."""
-        return {OWNER: self.owner, CLIENT: f"{socket.gethostname()} {os.getpid()}"}
+        return {OWNER: self.owner, CLIENT: client.this()}
 
     @property
     def is_local(self) -> bool:
@@ -207,7 +200,6 @@ class Engine:
 
     # Containers
 
-    @contextlib.contextmanager
     def container(  # noqa: PLR0913 - each is one fact of the run
         self,
         image: str,
@@ -218,51 +210,24 @@ class Engine:
         time_limit_s: int = 600,
         network: bool = False,
         host: Mapping[str, Any] | None = None,
-    ) -> Iterator[Container]:
+    ) -> contextlib.AbstractContextManager[Container]:
         """A started container of `image`, cut off from host and network, that is gone when the block ends.
 
         Args:
-            files: absolute paths and contents; their folders become volumes that end with the container.
+            files: absolute paths and contents; nothing can be written into their folders.
             host: what it is given of its host all the same, as the SDK's create_host_config has it.
         """
-        files = files or {}
-        folders = sorted({str(PurePosixPath(path).parent) for path in files})
-        cut_off: dict[str, Any] = {
-            "network_mode": "default" if network else "none",
-            "read_only": True,
-            "tmpfs": {"/tmp": "exec,size=4g"},  # noqa: S108 - the container's own
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges"],
-            "pids_limit": PROCESSES,
-            "mem_limit": MEMORY_BYTES,
-            "log_config": docker.types.LogConfig(type="json-file", config={"max-size": "64m"}),
-        }
-        config = self.api.create_host_config(**{**cut_off, **(host or {})})
-        name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
-        try:
-            with answering("to run a container", f"start it again and run this again; what it left goes by: {CLEAN}"):
-                self.api.create_container(
-                    image,
-                    # The container ends by itself, also when nobody is left to end it.
-                    ["timeout", "--kill-after=5", str(time_limit_s), *command],
-                    entrypoint=[],
-                    environment=dict(environment or {}),
-                    host_config=config,
-                    labels=self.labels_of_ours,
-                    name=name,
-                    use_config_proxy=network,  # what has no network wants no proxy, nor its password
-                    volumes=folders,
-                )
-                for folder in folders:
-                    inside = {
-                        path: content for path, content in files.items() if str(PurePosixPath(path).parent) == folder
-                    }
-                    self.api.put_archive(name, folder, _archive(inside))
-                self.api.start(name)
-                yield Container(self._client, name, time_limit_s)
-        finally:
-            with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
-                self.api.remove_container(name, force=True, v=True)
+        return container.cut_off(
+            self._client,
+            image,
+            command,
+            labels=self.labels_of_ours,
+            files=files or {},
+            environment=environment or {},
+            time_limit_s=time_limit_s,
+            network=network,
+            host=host or {},
+        )
 
     @answering("to remove what is left over")
     def remove_leftovers(self) -> None:
@@ -272,16 +237,6 @@ class Engine:
             self.api.remove_container(container["Id"], force=True, v=True)
         for image in self.api.images(filters=mine):
             self.api.remove_image(image["Id"], force=True)
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(PurePosixPath(path).name)
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    return body.getvalue()
 
 
 def _json_lines(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
