@@ -12,7 +12,7 @@ State = Literal["living", "gone", "unknown"]
 
 
 def this() -> str:
-    """This process: machine, id and, where there is a /proc, its namespace and when it began; no other is called so."""
+    """The name of this process, which no other has: machine, id and, where /proc tells them, namespace and begin."""
     return " ".join([socket.gethostname(), str(os.getpid()), *_namespace(), *_began(os.getpid())])
 
 
@@ -35,7 +35,7 @@ def state(name: str) -> State:
 
 def _namespace() -> list[str]:
     with contextlib.suppress(OSError):
-        return [os.readlink("/proc/self/ns/pid")]
+        return [str(Path("/proc/self/ns/pid").readlink())]
     return []
 
 

@@ -103,9 +103,7 @@ def cut_off(  # noqa: PLR0913 - each is one fact of the run
                 api.remove_container(each, force=True, v=True)
 
 
-def _fill(
-    api: docker.APIClient, name: str, image: str, labels: Mapping[str, str], files: Mapping[str, bytes]
-) -> None:
+def _fill(api: docker.APIClient, name: str, image: str, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
     """Have the volumes of a container in another one, which never starts: the files', and what its image declares.
 
     A volume is a folder of the engine's disk without a limit, and what can be written into from outside can be from

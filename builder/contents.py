@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import docker.errors
 
 from builder.connection import answering
+from builder.errors import ForgedRecordError, Problem
+from builder.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
     from builder.engine import Engine
 
 
+LONGEST = 64 * 1024**2  # bytes at and under a path: they are held in memory
+
+
 def read(engine: Engine, image_id: str, paths: Iterable[str]) -> dict[str, bytes]:
     """The files at and under some paths, by their own; of a path that is not there, nothing.
 
     Raises:
+        ForgedRecordError: where they are more than any image of ours has.
         EngineError: where the engine failed or went away.
     """
     name = f"vime-images-{secrets.token_hex(6)}"
@@ -37,7 +43,14 @@ def read(engine: Engine, image_id: str, paths: Iterable[str]) -> dict[str, bytes
 def _under(engine: Engine, container: str, path: str) -> Iterator[tuple[str, bytes]]:
     with contextlib.suppress(docker.errors.NotFound):
         pieces, _ = engine.api.get_archive(container, path)
-        with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+        body = io.BytesIO()
+        for piece in pieces:
+            body.write(piece)
+            if body.tell() > LONGEST:
+                message = f"{path} of the image has more than {size(LONGEST)}, which no image of ours has"
+                raise ForgedRecordError(Problem(message))
+        body.seek(0)
+        with tarfile.open(fileobj=body) as archive:
             for entry in archive:
                 file = archive.extractfile(entry) if entry.isfile() else None
                 if file:

@@ -233,8 +233,8 @@ class Engine:
     def remove_leftovers(self) -> None:
         """Remove what carries this owner's label: containers, then images."""
         mine = {"label": f"{OWNER}={self.owner}"}
-        for container in self.api.containers(all=True, filters=mine):
-            self.api.remove_container(container["Id"], force=True, v=True)
+        for left in self.api.containers(all=True, filters=mine):
+            self.api.remove_container(left["Id"], force=True, v=True)
         for image in self.api.images(filters=mine):
             self.api.remove_image(image["Id"], force=True)
 

@@ -97,7 +97,7 @@ class Held:
     """A bare repository of the cache that is ours alone for now.
 
     Attributes:
-        lock: an open file, which every git in it has too: one that outlives a process that was killed holds the lock on.
+        lock: an open file that every git in it has too: one that outlives a process that was killed keeps the lock.
     """
 
     folder: Path

@@ -7,7 +7,7 @@ from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotatio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builder import drift, git, lists, made, project, reading
+from builder import drift, git, lists, made, project, reading, records
 from builder import manifest as manifests
 from builder.errors import BaseFactsError, Problem, UsageError
 
@@ -96,6 +96,7 @@ def of_image(engine: Engine, tag: str) -> Side:
 
     Raises:
         UsageError: where it is none of ours.
+        ForgedRecordError: where what it carries is not what we write.
     """
     image, unknown = made.read(engine, tag), dict[str, str]()
     distributions: Mapping[str, str] | None = None
@@ -111,7 +112,7 @@ def of_image(engine: Engine, tag: str) -> Side:
         unknown["distributions"] = why.replace(image.image_id, tag)
     if image.checks is None:
         unknown["checks"] = f"{tag} has no result of its build's checks"
-    seal = image.json("seal.json")
+    seal = image.record("seal.json", records.Seal)
     layers = dict[str, int]()
     for layer in engine.history(image.image_id):
         name = _named(layer.instruction)
@@ -119,14 +120,14 @@ def of_image(engine: Engine, tag: str) -> Side:
             layers[name] = layers.get(name, 0) + layer.size
     return Side(
         title=tag,
-        pins={**image.pinned, **_tables(image.json("manifest.json") or {})},
+        pins={**image.pinned, **_tables(image.manifest or {})},
         env=image.env,
         distributions=distributions,
         layers=layers,
         checks=image.checks,
         unknown=unknown,
         flavours=flavours,
-        sealed=None if seal is None else {name: str(entry["step"]) for name, entry in seal["distributions"].items()},
+        sealed=None if seal is None else {name: entry.step for name, entry in seal.distributions.items()},
     )
 
 

@@ -140,7 +140,9 @@ def test_a_lock_that_a_killed_git_has_left_is_in_nobody_s_way(origin: Repository
     assert not lock.exists()
 
 
-@pytest.mark.parametrize("made", [[], ["HEAD"], ["HEAD", "config", "refs"]], ids=lambda made: " ".join(made) or "nothing")
+@pytest.mark.parametrize(
+    "made", [[], ["HEAD"], ["HEAD", "config", "refs"]], ids=lambda made: " ".join(made) or "nothing"
+)
 def test_a_repository_whose_beginning_was_killed_is_begun_again(
     origin: Repository, tmp_path: Path, made: list[str]
 ) -> None:
