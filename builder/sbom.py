@@ -43,14 +43,22 @@ def of(engine: Engine, made: Made, facts: Facts | None) -> str:
     """
     found, _ = reading.inside(engine, made.image_id, [facts.python.executable] if facts else [])
     status = contents.read(engine, made.image_id, [DPKG]).get(DPKG)
+    return written(made, found, None if status is None else status.decode("utf-8", "replace"), facts)
+
+
+def written(made: Made, found: Mapping[str, Any], status: str | None, facts: Facts | None) -> str:
+    """The same, of what the image's Python has said, and of dpkg's list where there is one.
+
+    Raises:
+        ForgedRecordError: where what the image carries, or says that it has, can be no software.
+    """
     try:
-        return written(made, found, None if status is None else status.decode("utf-8", "replace"), facts)
+        return JsonV1Dot6(_bom(made, found, status, facts)).output_as_string(indent=2) + "\n"
     except (ValueError, CycloneDxException) as error:  # a name or a version that no package can have
         raise records.forged(f"what {made.tag} says that it has", str(error)) from error
 
 
-def written(made: Made, found: Mapping[str, Any], status: str | None, facts: Facts | None) -> str:
-    """The same, of what the image's Python has said, and of dpkg's list where there is one."""
+def _bom(made: Made, found: Mapping[str, Any], status: str | None, facts: Facts | None) -> Bom:
     image = Component(
         type=ComponentType.CONTAINER,
         name=made.tag,
@@ -72,7 +80,7 @@ def written(made: Made, found: Mapping[str, Any], status: str | None, facts: Fac
     for name, component in distributions.items():
         needs = {canonicalize_name(Requirement(text).name) for text in found["distributions"][name]["requires"]}
         bom.register_dependency(component, [distributions[need] for need in sorted(needs) if need in distributions])
-    return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+    return bom
 
 
 def _distributions(

@@ -82,7 +82,7 @@ def _of_manifest(title: str, manifest: Manifest) -> Side:
         pins |= {f"{name}.{key}": value for key, value in values.items() if value}
     return Side(
         title=title,
-        pins={**pins, **_tables(lists.content(manifest))},
+        pins={**pins, **tables(lists.content(manifest))},
         env={name: variable.value for name, variable in manifest.env.items()},
         distributions=None,
         layers=None,
@@ -120,7 +120,7 @@ def of_image(engine: Engine, tag: str) -> Side:
             layers[name] = layers.get(name, 0) + layer.size
     return Side(
         title=tag,
-        pins={**image.pinned, **_tables(image.manifest or {})},
+        pins={**image.pinned, **tables(image.manifest or {})},
         env=image.env,
         distributions=distributions,
         layers=layers,
@@ -131,7 +131,8 @@ def of_image(engine: Engine, tag: str) -> Side:
     )
 
 
-def _tables(content: Mapping[str, Any]) -> dict[str, str]:
+def tables(content: Mapping[str, Any]) -> dict[str, str]:
+    """What a carried manifest pins beside base and sources."""
     flat = drift.flat({key: content.get(key, {}) for key in TABLES})
     return {key.removesuffix(".version"): value for key, value in flat.items() if key.endswith(PINNED)}
 
