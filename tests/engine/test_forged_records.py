@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from test_records import GOOD, INSIDE, STEP
 
 from builder import contents, project, proof, side
 from builder.engine import Engine
-from builder.errors import BaseFactsError, ForgedRecordError, OUR_FAULT
+from builder.errors import OUR_FAULT, BaseFactsError, ForgedRecordError
 from builder.lists import HOME
 from builder.report import Check, Report
 
@@ -104,7 +103,7 @@ def test_an_image_that_only_looks_like_ours_is_read(engine: Engine) -> None:
 
 
 @pytest.fixture
-def checkout(engine: Engine, tmp_path: Path) -> Path:
+def checkout(tmp_path: Path) -> Path:
     """A copy of this project whose image is the forged one, and has passed its checks."""
     root = tmp_path / "project"
     for folder in ("builder", "dockerfiles", "images", "templates"):

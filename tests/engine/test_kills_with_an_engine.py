@@ -19,7 +19,7 @@ from kills import Command, Kills, timed
 from registries import registry
 from test_records import GOOD, STEP
 
-from builder import build, client, manifest, proof
+from builder import build, client, lists, manifest, proof
 from builder.build import Order
 from builder.engine import CLIENT, OWNER, Engine
 from builder.errors import VerificationError
@@ -76,7 +76,7 @@ def passed(root: Path, engine: Engine, tag: str) -> None:
 def recorded(engine: Engine, root: Path) -> Iterator[str]:
     """An image with the records of one that was built of the manifest; its tag."""
     written = manifest.load(root / f"images/{NAME}.yaml")
-    files = {**hollow.written(written), f"{HOME}/manifest.json": json.dumps(written_out(written))}
+    files = {**hollow.written(written), f"{HOME}/manifest.json": lists.text(lists.content(written))}
     files[f"{HOME}/policy.json"] = json.dumps(GOOD["policy.json"])
     assert f"{HOME}/plans/{STEP}.json" in files
     reference = hollow.base(engine, files, f"LABEL vime-image.image={NAME} vime-image.pins='as manifest'")
@@ -85,12 +85,6 @@ def recorded(engine: Engine, root: Path) -> Iterator[str]:
     passed(root, engine, TAG)
     yield TAG
     engine.remove_image(TAG)
-
-
-def written_out(written: manifest.Manifest) -> dict[str, object]:
-    from builder import lists  # noqa: PLC0415
-
-    return lists.content(written)
 
 
 @pytest.mark.usefixtures("recorded")
@@ -135,11 +129,12 @@ def test_a_rehearsal_that_is_killed(
         engine.remove_image(f"{TAG}-rehearsal")
 
 
-def test_a_push_that_is_killed(
-    engine: Engine, _debian: None, root: Path, killed: Kills, left: Callable[[], object], recorded: str, tmp_path: Path
-) -> None:  # fmt: skip
+@pytest.fixture
+def host(_debian: None, tmp_path: Path) -> Iterator[str]:
+    with registry(tmp_path / "registry") as found:
+        yield found
+
+
+def test_a_push_that_is_killed(root: Path, killed: Kills, left: Callable[[], object], recorded: str, host: str) -> None:
     """The engine has the image under the registry's name only as long as it pushes."""
-    passed(root, engine, recorded)
-    with registry(tmp_path / "registry") as host:
-        words = ("push", recorded, host)
-        killed("push", Command(words=words, root=root, folders=("build",), read=timed, left=left))
+    killed("push", Command(words=("push", recorded, host), root=root, folders=("build",), left=left))

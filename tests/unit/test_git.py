@@ -180,8 +180,7 @@ def test_a_git_that_outlives_its_process_still_has_the_repository_to_itself(tmp_
             "with git.repository(pathlib.Path(place), address) as held: git.fetch(held, address, '1' * 40, None, offline=False)"
         )
         with subprocess.Popen([sys.executable, "-c", program, str(tmp_path), address], cwd=ROOT) as process:
-            while not handler.asked:
-                time.sleep(0.05)
+            assert within(20, lambda: handler.asked)
             process.send_signal(signal.SIGKILL)
         (path,) = (tmp_path / "git").glob("*.lock")
         with path.open() as lock:
