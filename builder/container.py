@@ -124,3 +124,8 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             entry.size, entry.mode = len(content), 0o644
             archive.addfile(entry, io.BytesIO(content))
     return body.getvalue()
+
+
+def last_lines(output: str) -> str:
+    """The end of what a container has written: 20 lines at most, and no line without an end."""
+    return "\n".join(output[-4000:].splitlines()[-20:])

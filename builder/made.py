@@ -66,7 +66,7 @@ class Made:
         """The digest of all in its manifest that decides which versions are installed; None where it carries none."""
         content = self.manifest
         try:
-            return content and lock.digest(content)
+            return lock.digest(content) if content is not None else None
         except (AttributeError, LookupError, TypeError) as error:
             raise records.forged(f"{self.tag}: {lists.HOME}/manifest.json", f"it has no digest: {error}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 
@@ -11,6 +11,7 @@ from builder.errors import ForgedRecordError, Problem
 from builder.report import Outcome  # noqa: TC001 (pydantic reads the annotations)
 
 T = TypeVar("T")
+Text = Annotated[str, pydantic.StringConstraints(max_length=1000)]
 SHOWN = 200  # characters of what is wrong with one
 _HINT = "it was made or changed by somebody else, or a disk is broken: build it anew: python -m builder image --help"
 
@@ -22,48 +23,48 @@ class Record(pydantic.BaseModel):
 
 
 class Tool(Record):
-    version: str
-    sha256: str
+    version: Text
+    sha256: Text
 
 
 class Wheel(Record):
-    sha256: str
+    sha256: Text
 
 
 class Manifest(Record):
     """The manifest that an image carries."""
 
-    base: Mapping[str, Any]
-    sources: Mapping[str, Mapping[str, Any]]
-    build_tools: Mapping[str, Tool] = pydantic.Field(default_factory=dict)
-    installer: Mapping[str, Tool] = pydantic.Field(default_factory=dict)
-    prebuilt: Mapping[str, Wheel] = pydantic.Field(default_factory=dict)
+    base: Mapping[Text, Any]
+    sources: Mapping[Text, Mapping[Text, Any]]
+    build_tools: Mapping[Text, Tool] = pydantic.Field(default_factory=dict)
+    installer: Mapping[Text, Tool] = pydantic.Field(default_factory=dict)
+    prebuilt: Mapping[Text, Wheel] = pydantic.Field(default_factory=dict)
 
 
 class Policy(Record):
-    steps: tuple[str, ...]
+    steps: tuple[Text, ...]
 
 
 class Patch(Record):
-    path: str
-    sha256: str
+    path: Text
+    sha256: Text
 
 
 class Source(Record):
     """What was fetched."""
 
-    repository: str
-    commit: str
-    tag: str | None = None
-    distribution: str | None = None
-    checkout: str | None = None
+    repository: Text
+    commit: Text
+    tag: Text | None = None
+    distribution: Text | None = None
+    checkout: Text | None = None
     patches: tuple[Patch, ...] = ()
 
 
 class Planned(Record):
-    name: str
-    version: str
-    sha256: str | None = None
+    name: Text
+    version: Text
+    sha256: Text | None = None
 
 
 class Plan(Record):
@@ -73,7 +74,7 @@ class Plan(Record):
 
 
 class Check(Record):
-    name: str
+    name: Text
     outcome: Outcome
 
 
@@ -82,35 +83,35 @@ class Verification(Record):
 
 
 class Sealed(Record):
-    version: str
-    step: str
+    version: Text
+    step: Text
 
 
 class Seal(Record):
-    distributions: Mapping[str, Sealed]
+    distributions: Mapping[Text, Sealed]
 
 
 class Python(Record):
-    version: str
-    executable: str
-    site_packages: str
+    version: Text
+    executable: Text
+    site_packages: Text
 
 
 class Distribution(Record):
-    version: str | None
-    flavour: str | None
-    requires: tuple[str, ...]
+    version: Text | None
+    flavour: Text | None
+    requires: tuple[Text, ...]
 
 
 class Inside(Record):
     """What the program that reads a base answers in a container."""
 
     python: Python
-    system: str | None
-    distributions: Mapping[str, Distribution]
-    device_code: tuple[str, ...] | None
-    rocm_root: str | None
-    tools: tuple[str, ...]
+    system: Text | None
+    distributions: Mapping[Text, Distribution]
+    device_code: tuple[Text, ...] | None
+    rocm_root: Text | None
+    tools: tuple[Text, ...]
     pip_check: tuple[str, ...] | None
 
 

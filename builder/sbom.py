@@ -137,7 +137,7 @@ class _Origins:
             return "prebuilt wheel", self._prebuilt[name]
         if (name, version) in self._planned:
             return self._planned[name, version]
-        if self._tools.get(name, ("", ""))[0] == version:
+        if name in self._tools and self._tools[name][0] == version:
             return "build tool", self._tools[name][1]
         return ("base" if (name, version) in self._base else UNKNOWN), ""
 

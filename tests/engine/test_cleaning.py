@@ -160,9 +160,10 @@ def test_the_command_after_one_that_was_killed_removes_what_that_has_left(engine
         "import sys; from builder import front\n"
         "with front.engine().container(sys.argv[1], ['sleep', '600'], files={'/given/a': b''}): print(flush=True), input()"
     )
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     before = volumes(engine)
-    with subprocess.Popen([sys.executable, "-c", program, tiny], cwd=ROOT, **streams) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tiny], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout
         process.stdout.readline()
         process.kill()

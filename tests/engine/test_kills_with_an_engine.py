@@ -68,8 +68,16 @@ def passed(root: Path, engine: Engine, tag: str) -> None:
     """Have an image count as verified."""
     check = Check(name="a", kind="b", outcome="passed", detail="", hint="", seconds=0.1)
     image_id = engine.image_id(tag) or ""
-    of = {"gpu_targets": ("gfx942",), "pins": "as manifest", "arguments": {}, "checks": (check,)}
-    proof.keep(root, Report(image=NAME, image_id=image_id, tag=None, **of))
+    report = Report(
+        image=NAME,
+        image_id=image_id,
+        tag=None,
+        gpu_targets=("gfx942",),
+        pins="as manifest",
+        arguments={},
+        checks=(check,),
+    )
+    proof.keep(root, report)
 
 
 @pytest.fixture

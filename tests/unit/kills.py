@@ -78,22 +78,28 @@ class Command:
     read: Callable[[str, bytes], object] = same
     left: Callable[[], object] = lambda: None
 
-    def start(self, **streams: int) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(self.root), **self.environment}
-        command = [sys.executable, "-m", "builder", *self.words]
-        return subprocess.Popen(command, cwd=self.root, env=environment, text=True, start_new_session=True, **streams)
+    def start(self, said: int) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "builder", *self.words],
+            cwd=self.root,
+            env={**os.environ, "PYTHONPATH": str(self.root), **self.environment},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     def good(self) -> float:
         """Run it to its end; the seconds that it took."""
         began = time.monotonic()
-        with self.start(stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        with self.start(subprocess.PIPE) as process:
             said, _ = process.communicate()
         assert (process.returncode, "Traceback" in said) == (self.code, False), said
         return time.monotonic() - began
 
     def kill(self, after: float, *, alone: bool) -> None:
         """Kill it so many seconds after its start, unless it has ended."""
-        with self.start(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with self.start(subprocess.DEVNULL) as process:
             try:
                 process.wait(timeout=after)
             except subprocess.TimeoutExpired:

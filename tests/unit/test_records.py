@@ -85,7 +85,6 @@ def compared(image: Made) -> None:
 
 READERS: dict[str, Callable[[Made], object]] = {
     "explain": lambda image: explain.explain(image, project.ROOT).text(),
-    "explain --json": lambda image: explain.explain(image, project.ROOT).json(),
     "sbom": lambda image: sbom.written(image, answer(json.dumps(INSIDE).encode()), "Package: a\n", FACTS),
     "diff": compared,
     "lock": locking.of,
@@ -93,10 +92,10 @@ READERS: dict[str, Callable[[Made], object]] = {
 READ_BY = {
     "manifest.json": set(READERS),
     "policy.json": {"lock"},
-    "verification.json": {"explain", "explain --json", "diff"},
+    "verification.json": {"explain", "diff"},
     "seal.json": {"sbom", "diff"},
-    f"plans/{STEP}.json": {"explain", "explain --json", "sbom", "lock"},
-    "sources/vllm.json": {"explain", "explain --json", "sbom", "diff"},
+    f"plans/{STEP}.json": {"explain", "sbom", "lock"},
+    "sources/vllm.json": {"explain", "sbom", "diff"},
 }
 
 
