@@ -133,8 +133,8 @@ done
 while read -r name value; do
     case $name in Cap*:|NoNewPrivs:|Seccomp:) echo "$name $value" ;; esac
 done < /proc/self/status
-touch /tmp/x && echo "scratch"
 touch /given/x 2> /dev/null && echo "wrote /given"
+touch /tmp/x && echo "scratch"
 """
     with engine.container(tiny, ["bash", "-c", script], files={"/given/a": b""}) as running:
         assert running.wait() == 0
