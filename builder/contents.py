@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 LONGEST = 64 * 1024**2  # bytes at and under a path: they are held in memory
 
 
-def read(engine: Engine, image_id: str, paths: Iterable[str]) -> dict[str, bytes]:
+def read(engine: Engine, image_id: str, paths: Iterable[str], called: str) -> dict[str, bytes]:
     """The files at and under some paths, by their own; of a path that is not there, nothing.
+
+    Args:
+        called: how the image is told of.
 
     Raises:
         ForgedRecordError: where they are more than any image of ours has.
@@ -35,19 +38,19 @@ def read(engine: Engine, image_id: str, paths: Iterable[str]) -> dict[str, bytes
     with answering("to read files of an image"):
         engine.api.create_container(image_id, ["true"], entrypoint=[], labels=engine.labels_of_ours, name=name)
         try:
-            return {path: content for asked in paths for path, content in _under(engine, name, asked)}
+            return {path: content for asked in paths for path, content in _under(engine, name, asked, called)}
         finally:
             engine.api.remove_container(name, force=True, v=True)
 
 
-def _under(engine: Engine, container: str, path: str) -> Iterator[tuple[str, bytes]]:
+def _under(engine: Engine, container: str, path: str, called: str) -> Iterator[tuple[str, bytes]]:
     with contextlib.suppress(docker.errors.NotFound):
         pieces, _ = engine.api.get_archive(container, path)
         body = io.BytesIO()
         for piece in pieces:
             body.write(piece)
             if body.tell() > LONGEST:
-                message = f"{path} of the image has more than {size(LONGEST)}, which no image of ours has"
+                message = f"{called}: {path} has more than {size(LONGEST)}, which no image of ours has"
                 raise ForgedRecordError(Problem(message))
         body.seek(0)
         with tarfile.open(fileobj=body) as archive:

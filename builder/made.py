@@ -116,7 +116,7 @@ def read(engine: Engine, tag: str) -> Made:
     name = verify.made_from(engine, tag)
     image_id = engine.image_id(tag) or ""
     config = engine.config(image_id)
-    files = contents.read(engine, image_id, [lists.HOME])
+    files = contents.read(engine, image_id, [lists.HOME], tag)
     if not files:
         hint = "it was labelled by somebody else, or is no finished image"
         raise UsageError(Problem(f"{tag!r} has the label of our images, and nothing in {lists.HOME}", hint=hint))

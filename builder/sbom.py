@@ -42,7 +42,7 @@ def of(engine: Engine, made: Made, facts: Facts | None) -> str:
         EngineError: where the engine failed or went away.
     """
     found, _ = reading.inside(engine, made.image_id, [facts.python.executable] if facts else [])
-    status = contents.read(engine, made.image_id, [DPKG]).get(DPKG)
+    status = contents.read(engine, made.image_id, [DPKG], made.tag).get(DPKG)
     return written(made, found, None if status is None else status.decode("utf-8", "replace"), facts)
 
 

@@ -41,7 +41,7 @@ ANSWERS = {
 }
 
 
-def forged(engine: Engine, files: Mapping[str, bytes], answer: str = json.dumps(INSIDE)) -> None:
+def forged(engine: Engine, files: Mapping[str, bytes], answer: str = json.dumps(INSIDE), name: str = NAME) -> None:
     """Have an image with those files, by the tag of an image of ours; its Python has one answer to everything."""
     body = root_archive()
     good = {path: json.dumps(value).encode() for path, value in GOOD.items()}
@@ -54,7 +54,7 @@ def forged(engine: Engine, files: Mapping[str, bytes], answer: str = json.dumps(
             archive.addfile(entry, io.BytesIO(content))
     body.seek(0)
     path = f"{Path(FACTS.python.executable).parent}:/bin"
-    labels = f"LABEL vime-image.image={NAME} vime-image.gpu_targets=gfx942 vime-image.pins='as manifest'"
+    labels = f"LABEL vime-image.image={name} vime-image.gpu_targets=gfx942 vime-image.pins='as manifest'"
     engine.import_root(body, TAG, [f"ENV PATH={path}", labels])
 
 
@@ -136,7 +136,7 @@ def test_a_lock_is_not_taken_from_forged_records(engine: Engine, checkout: Path,
 
 @pytest.mark.usefixtures("image")
 def test_a_verification_tells_what_it_found_also_where_the_records_are_forged(engine: Engine, checkout: Path) -> None:
-    forged(engine, FORGED["nothing in them"])
+    forged(engine, FORGED["nothing in them"], name="forged")
     done = run(checkout, engine, "verify", TAG)
     assert done.returncode != OUR_FAULT, done.stderr
     assert "Traceback" not in done.stderr
