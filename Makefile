@@ -174,8 +174,8 @@ engine-table: $(VENV)/development engine ## make every engine failure happen, an
 		tests/engine/test_push.py
 
 .PHONY: kills
-kills: $(VENV)/development ## kill each command that writes files at 20 random moments
-	@KILLS=20 $(VENV)/bin/python -m pytest -k killed tests/unit/test_files.py tests/unit/test_bump.py
+kills: $(VENV)/development engine ## kill each command that writes at 20 random moments, and write docs/kills.md
+	@KILLS=20 $(VENV)/bin/python -m pytest -q --update-golden tests/unit/test_kills.py tests/engine/test_kills_with_an_engine.py
 
 .PHONY: requirements
 requirements: $(VENV)/runtime ## pin with hashes what the tool, its tests and its lints are made of (ARGS=--upgrade)

@@ -97,7 +97,8 @@ def prepare(  # noqa: PLR0913 (each is one fact of the bump)
     changes = (*more, *(change for name, pin in wanted.items() for change in _changes(manifest, name, pin)))
     files = manifest.rewritten({change.key: change.after for change in changes})
     after = manifests.parse(files[manifest.path], manifest.path, files)
-    after = after.with_lock(manifest.lock if after.resolution == manifest.resolution else None)
+    lock = manifest.lock  # of other pins also where a bump that was killed has written the manifest, and not removed it
+    after = after.with_lock(lock if lock and lock.manifest == after.resolution else None)
     changed = {path: content for path, content in files.items() if content != path.read_bytes()}
     text = render.render(after, facts)
     return Bump(manifest, after, changes, changed, text, preflight.run(after, facts, root, offline=offline))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import docker.errors
 
-from builder import proof
+from builder import client, proof
 from builder.engine import CLIENT, OWNER
 from builder.errors import EngineError, Problem
 from builder.lists import CACHE
 from builder.render import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from builder.engine import Engine
@@ -52,31 +50,36 @@ def clean(engine: Engine, root: Path, *, images: bool, caches: bool) -> Iterator
         yield from _caches(engine)
 
 
+def after_killed(engine: Engine) -> Iterator[str]:
+    """Remove the containers of processes that were killed; the name of each. Nobody else's: all but `clean` may."""
+    for container in _ours(engine):
+        if client.state(container["Labels"].get(CLIENT, "")) == "gone":
+            yield from _removed(engine, container)
+
+
+def _ours(engine: Engine) -> list[dict[str, Any]]:
+    return list(engine.api.containers(all=True, filters={"label": OWNER}))
+
+
 def _containers(engine: Engine) -> Iterator[Removed]:
-    api = engine.api
-    for container in api.containers(all=True, filters={"label": OWNER}):
-        client = container["Labels"].get(CLIENT, "")
-        what = f"container {container['Names'][0].lstrip('/')}"
-        if container["State"] == "running" and _may_live(client):
-            yield Removed(what, kept=f"in use by process {client.partition(' ')[2]} on {client.partition(' ')[0]}")
-            continue
-        with contextlib.suppress(docker.errors.NotFound):
-            api.remove_container(container["Id"], force=True, v=True)
-            yield Removed(what)
+    for container in _ours(engine):
+        process = container["Labels"].get(CLIENT, "")
+        lives, now = client.state(process), container["State"]
+        if (now == "running" and lives != "gone") or (now == "created" and lives == "living"):
+            host, number, *_ = f"{process}  ".split(" ")
+            yield Removed(f"container {_name(container)}", kept=f"in use by process {number} on {host}")
+        else:
+            yield from (Removed(f"container {name}") for name in _removed(engine, container))
 
 
-def _may_live(client: str) -> bool:
-    """Whether whoever started a container may still watch it; of another machine nobody here can know."""
-    host, _, process = client.partition(" ")
-    if host != socket.gethostname():
-        return True
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, ValueError):
-        return True
-    return True
+def _removed(engine: Engine, container: Mapping[str, Any]) -> Iterator[str]:
+    with contextlib.suppress(docker.errors.NotFound):
+        engine.api.remove_container(container["Id"], force=True, v=True)
+        yield _name(container)
+
+
+def _name(container: Mapping[str, Any]) -> str:
+    return str(container["Names"][0].lstrip("/"))
 
 
 def _images(engine: Engine, *, finished: bool) -> Iterator[Removed]:

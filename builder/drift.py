@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from builder.manifest import Manifest
 
 # As the engine's history has a step; in front of the shell stand the arguments that it was given.
-_RUN = re.compile(r"RUN (?:\|\d+ .*? )?(?:/bin/bash -euo pipefail|/bin/sh) -c (?P<script>.*) # buildkit", re.DOTALL)
+_RUN = re.compile(r"RUN (?:\|\d+ .*? )?(?:/bin/bash -euo pipefail|/bin/sh) -c ", re.DOTALL)
+_END = " # buildkit"
 _OPTION = re.compile(r"--\S+ ")
 _MANIFEST = f"{lists.HOME}/manifest.json"
 
@@ -31,7 +32,7 @@ def of(made: Made, manifest: Manifest, facts: Facts) -> Iterator[str]:
         RenderError: where the manifest does not render.
     """
     rendered = dockerfile.parse(render.render(manifest, facts))
-    carried, own = made.json("manifest.json"), json.loads(lists.text(lists.content(manifest)))
+    carried, own = made.manifest, json.loads(lists.text(lists.content(manifest)))
     if carried is None:
         yield "manifest: the image carries none"
     else:
@@ -82,7 +83,7 @@ def _scripts(history: Sequence[str], rendered: Sequence[Instruction]) -> Iterato
             yield f"step {name}: the image has no such script"
     for script in ours:
         if script not in wanted:
-            yield f"step that is rendered no more: {script.splitlines()[0][:100]}"
+            yield f"step that is rendered no more: {script.partition(chr(10))[0][:100]}"
 
 
 def names(text: str) -> dict[str, str]:
@@ -96,8 +97,8 @@ def _names(rendered: Sequence[Instruction]) -> dict[str, str]:
 
 def script_of(instruction: str) -> str | None:
     """The script of a step, as the engine's history has it; None of what is no step of ours."""
-    found = _RUN.fullmatch(instruction)
-    return found["script"] if found else None
+    found = _RUN.match(instruction) if instruction.endswith(_END) else None
+    return instruction[found.end() :].removesuffix(_END) if found else None
 
 
 def _script(step: Instruction) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import secrets
 import socket
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -18,21 +16,22 @@ import docker.utils.proxy
 import requests
 import requests.exceptions
 
+from builder import client, container
 from builder.connection import A_PRIVATE_ONE, answering, connect
-from builder.container import Container, archives, cut_off
 from builder.errors import EngineError, EngineGoneError, EngineTooOldError, Problem
 from builder.told import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from builder.container import Container
+
 OWNER = "vime-images.owner"
-CLIENT = "vime-images.client"  # of a container: the machine and the process that look after it
+CLIENT = "vime-images.client"  # of a container: the process that looks after it
 # `${VARIABLE#pattern}` in a Dockerfile needs BuildKit 0.13, which came with Engine 26.
 OLDEST = (26, 0)
 # With the containerd store, an older engine cannot take a build's input from its request (moby 47717).
 OLDEST_WITH_CONTAINERD_STORE = (27, 5)
-CLEAN = "python -m builder clean"
 
 
 class Layer(NamedTuple):
@@ -64,7 +63,7 @@ class Engine:
     @property
     def labels_of_ours(self) -> dict[str, str]:
         """The labels of what this process makes."""
-        return {OWNER: self.owner, CLIENT: f"{socket.gethostname()} {os.getpid()}"}
+        return {OWNER: self.owner, CLIENT: client.this()}
 
     @property
     def is_local(self) -> bool:
@@ -207,7 +206,6 @@ class Engine:
 
     # Containers
 
-    @contextlib.contextmanager
     def container(  # noqa: PLR0913 - each is one fact of the run
         self,
         image: str,
@@ -218,47 +216,31 @@ class Engine:
         time_limit_s: int = 600,
         network: bool = False,
         host: Mapping[str, Any] | None = None,
-    ) -> Iterator[Container]:
+    ) -> contextlib.AbstractContextManager[Container]:
         """A started container of `image`, cut off from host and network, that is gone when the block ends.
 
         Args:
-            files: absolute paths and contents; their folders become volumes that end with the container.
+            files: absolute paths and contents; nothing can be written into their folders.
             host: what it is given of its host all the same, as the SDK's create_host_config has it.
         """
-        packed = archives(files or {})
-        config = self.api.create_host_config(**{**cut_off(network=network), **(host or {})})
-        name = f"vime-images-{secrets.token_hex(6)}"  # ours, so that it can go also where nobody learns its id
-        try:
-            with answering("to run a container", f"start it again and run this again; what it left goes by: {CLEAN}"):
-                self.api.create_container(
-                    image,
-                    # The container ends by itself, also when nobody is left to end it.
-                    ["timeout", "--kill-after=5", str(time_limit_s), *command],
-                    entrypoint=[],
-                    environment=dict(environment or {}),
-                    host_config=config,
-                    labels=self.labels_of_ours,
-                    name=name,
-                    use_config_proxy=network,  # what has no network wants no proxy, nor its password
-                    volumes=list(packed),
-                )
-                for folder, archive in packed.items():
-                    self.api.put_archive(name, folder, archive)
-                self.api.start(name)
-                yield Container(self._client, name, time_limit_s)
-        finally:
-            self._remove_container(name)
-
-    def _remove_container(self, name: str) -> None:
-        with contextlib.suppress(docker.errors.APIError, requests.exceptions.RequestException):
-            self.api.remove_container(name, force=True, v=True)
+        return container.cut_off(
+            self._client,
+            image,
+            command,
+            labels=self.labels_of_ours,
+            files=files or {},
+            environment=environment or {},
+            time_limit_s=time_limit_s,
+            network=network,
+            host=host or {},
+        )
 
     @answering("to remove what is left over")
     def remove_leftovers(self) -> None:
         """Remove what carries this owner's label: containers, then images."""
         mine = {"label": f"{OWNER}={self.owner}"}
-        for container in self.api.containers(all=True, filters=mine):
-            self.api.remove_container(container["Id"], force=True, v=True)
+        for left in self.api.containers(all=True, filters=mine):
+            self.api.remove_container(left["Id"], force=True, v=True)
         for image in self.api.images(filters=mine):
             self.api.remove_image(image["Id"], force=True)
 

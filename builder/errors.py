@@ -241,6 +241,13 @@ class UnprovedError(BuilderError):
     remedy = "python -m builder verify --help"
 
 
+class ForgedRecordError(BuilderError):
+    """What an image records or answers about itself is not what this tool writes into one."""
+
+    exit_code = 45
+    remedy = "build the image anew: python -m builder image --help"
+
+
 class PushRefusedError(EngineError):
     """The registry does not take the image: login, certificate, or a rule of its own."""
 

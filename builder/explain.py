@@ -74,10 +74,14 @@ class Explanation:
 
 
 def explain(made: Made, root: Path) -> Explanation:
-    """What made an image, held against the checkout at `root`."""
+    """What made an image, held against the checkout at `root`.
+
+    Raises:
+        ForgedRecordError: where what it carries is not what we write.
+    """
     checkout, drifted = _against_checkout(made)
     report = proof.of(root, made.image_id)
-    written = drift.flat(made.json("manifest.json") or {})
+    written = drift.flat(made.manifest or {})
     own = {key: written.get(key if key.startswith("base.") else f"sources.{key}", UNKNOWN) for key in made.pinned}
     return Explanation(
         tag=made.tag,
@@ -90,7 +94,7 @@ def explain(made: Made, root: Path) -> Explanation:
         pinned=made.pinned,
         overridden={key: value for key, value in own.items() if value != made.pinned[key]},
         plans={
-            step: tuple(f"{entry['name']} {entry['version']}" for entry in plan.get("distributions", ()))
+            step: tuple(f"{entry.name} {entry.version}" for entry in plan.distributions)
             for step, plan in made.plans.items()
         },
         in_build=made.checks,

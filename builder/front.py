@@ -148,14 +148,18 @@ def sides(context: click.Context, parameter: click.Parameter, begun: str) -> lis
 
 
 def engine() -> Engine:
-    """The container engine.
+    """The container engine, without what commands that were killed have left there.
 
     Raises:
         EngineError: where there is none that can be used.
     """
+    from builder import cleaning  # noqa: PLC0415
     from builder.engine import Engine  # noqa: PLC0415 - the docker SDK is dear to import
 
-    return Engine(owner="vime-images")
+    found = Engine(owner="vime-images")
+    for name in cleaning.after_killed(found):
+        say(f"removed container {name}: its process was killed")
+    return found
 
 
 def epoch() -> int | None:

@@ -92,32 +92,58 @@ def references(address: str, *, time_limit_s: float = TIME_LIMIT_S) -> Reference
     return References(commits)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A bare repository of the cache that is ours alone for now.
+
+    Attributes:
+        lock: an open file that every git in it has too: one that outlives a process that was killed keeps the lock.
+    """
+
+    folder: Path
+    lock: int
+
+
 @contextlib.contextmanager
-def repository(cache: Path, address: str) -> Iterator[Path]:
+def repository(cache: Path, address: str) -> Iterator[Held]:
     """The bare repository of an address in the cache; while it is open here, other processes wait."""
     folder = cache / "git" / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}.git"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "HEAD").is_file():
-            git(folder.parent, "init", "--quiet", "--bare", str(folder))
-        yield folder
+        held = Held(folder, lock.fileno())
+        if not all((folder / part).exists() for part in ("HEAD", "config", "objects/info")):
+            _begin(held)
+        for left in (*folder.rglob("*.lock"), *_trees(folder).glob("*.lock")):
+            left.unlink()  # of a git that was killed: no other works here
+        yield held
 
 
-def fetch(folder: Path, address: str, commit: str, tag: str | None, *, offline: bool) -> None:
+def _begin(held: Held) -> None:
+    unfinished = held.folder.with_suffix(".unfinished")
+    for path in (unfinished, held.folder):
+        shutil.rmtree(path, ignore_errors=True)
+    _run(["init", "--quiet", "--bare", str(unfinished)], TIME_LIMIT_S, held=held)
+    unfinished.rename(held.folder)
+
+
+def fetch(held: Held, address: str, commit: str, tag: str | None, *, offline: bool) -> None:
     """Have a commit in a bare repository, asked for as the Dockerfile asks: the tag, or the commit alone; no history.
 
     Raises:
         GitError: where it cannot be had; offline, where it is not there yet.
     """
-    if _has(folder, commit):
+    if _has(held, commit):
         return
     if offline:
         raise GitError("no commit", f"{commit} is not in the cache, and --offline asks nobody", address)
     reference = f"refs/tags/{tag}" if tag else commit
-    command = ["fetch", "--quiet", "--depth", "1", "--no-tags", "--no-write-fetch-head", "--", address]
-    _asked([f"--git-dir={folder}", *command, f"{reference}:refs/vime/{commit}"], address, TIME_LIMIT_S)
-    if not _has(folder, commit):
+    options = ["--quiet", "--depth", "1", "--no-tags", "--no-write-fetch-head"]
+    # Nobody ends a git that outlives its process: a host that has gone silent may not keep others waiting for ever.
+    patience = ["-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={TIME_LIMIT_S}"]
+    command = [*patience, f"--git-dir={held.folder}", "fetch", *options, "--", address]
+    _asked([*command, f"+{reference}:{_kept(commit)}"], address, TIME_LIMIT_S, held)
+    if not _has(held, commit):
         raise GitError("no commit", f"{reference} is another commit than {commit}", address)
 
 
@@ -132,27 +158,37 @@ def assert_served(address: str, commit: str, scratch: Path) -> None:
     _asked([f"--git-dir={scratch}", "fetch", *options, "--", address, commit], address, TIME_LIMIT_S)
 
 
-def _has(folder: Path, commit: str) -> bool:
-    found = _run([f"--git-dir={folder}", "cat-file", "-e", f"{commit}^{{commit}}"], 60)
-    return found.returncode == 0
+def _has(held: Held, commit: str) -> bool:
+    """Whether all of a commit is there: of a fetch that was killed, the commit may be, and its files not."""
+    asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{_kept(commit)}^{{commit}}"]
+    return _run([f"--git-dir={held.folder}", *asked], 60, held=held).stdout.strip() == commit
 
 
-def tree(folder: Path, commit: str) -> Path:
+def _kept(commit: str) -> str:
+    """The reference that git writes when it has all of a commit."""
+    return f"refs/vime/{commit}"
+
+
+def _trees(folder: Path) -> Path:
+    return folder.with_suffix(".trees")
+
+
+def tree(held: Held, commit: str) -> Path:
     """The files of a commit but for links that lead out of it, written once and kept while they are asked for.
 
     Raises:
         GitError: where they cannot be written.
     """
-    kept = folder.with_suffix(".trees") / commit
+    kept = _trees(held.folder) / commit
     if not kept.is_dir():
         unfinished = kept.with_name("unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        where = [f"--git-dir={folder}", f"--work-tree={unfinished}", "-c", "core.autocrlf=false"]
+        where = [f"--git-dir={held.folder}", f"--work-tree={unfinished}", "-c", "core.autocrlf=false"]
         index = {"GIT_INDEX_FILE": str(kept.with_name("index"))}
-        done = _run([*where, "checkout", "--force", commit, "--", "."], TIME_LIMIT_S, index)
+        done = _run([*where, "checkout", "--force", commit, "--", "."], TIME_LIMIT_S, index, held=held)
         if done.returncode:
-            raise GitError("no commit", done.stderr.strip(), str(folder))
+            raise GitError("no commit", done.stderr.strip(), str(held.folder))
         inside = unfinished.resolve()
         for path in unfinished.rglob("*"):
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
@@ -183,10 +219,10 @@ def git(where: Path, *arguments: str, given: str | None = None) -> subprocess.Co
     return _run(["-C", str(where), *arguments], TIME_LIMIT_S, given=given)
 
 
-def _asked(arguments: list[str], address: str, time_limit_s: float) -> str:
+def _asked(arguments: list[str], address: str, time_limit_s: float, held: Held | None = None) -> str:
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            done = _run(arguments, time_limit_s)
+            done = _run(arguments, time_limit_s, held=held)
         except subprocess.TimeoutExpired:
             raise GitError("unreachable", f"no answer within {time_limit_s:g} s", address) from None
         if done.returncode == 0:
@@ -204,6 +240,7 @@ def _run(
     time_limit_s: float,
     environment: Mapping[str, str] | None = None,
     given: str | None = None,
+    held: Held | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Never asks a person anything; says what it says in English."""
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "LC_ALL": "C"}
@@ -219,6 +256,7 @@ def _run(
                 errors="replace",
                 timeout=time_limit_s,
                 check=False,
+                pass_fds=[held.lock] if held else (),
             )
     except FileNotFoundError:
         raise MachineError(

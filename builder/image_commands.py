@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import front
-from builder.project import ROOT, alone, load, shown
+from builder.project import ROOT, alone, kept, load, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,9 +116,9 @@ def push(tag: str, registry: str, plain: bool, as_json: bool) -> None:  # noqa: 
     image_id = engine.image_id(tag) or ""
     report = proof.passed(ROOT, image_id, tag)
     watch = progress.Json(sys.stdout) if as_json else front.watching({}, plain=plain)
-    with watch:
+    with alone(tag), watch:
         watch(Event("", f"verified: {report.headline}"))
-        digest = pushing.push(engine, tag, name, watch)
+        digest = pushing.push(engine, tag, name, watch, kept(ROOT, tag) / "pushing.json")
     reference = f"{name}@{digest}"
     click.echo(json.dumps({"reference": reference, "image_id": image_id}) if as_json else reference)
 

@@ -106,19 +106,8 @@ def read(engine: Engine, image_id: str, dockerfile: str) -> list[Layer]:
     Raises:
         EngineError: where the engine failed, or its export cannot be read.
     """
-    found, documents = dict[str, tuple[dict[str, int], frozenset[str]]](), dict[str, Any]()
-    with answering("to export an image"):
-        pieces = cast("IO[bytes]", _Pieces(engine.api.get_image(image_id)))
-        with tarfile.open(fileobj=pieces, mode="r|") as archive:
-            for entry in archive:
-                blob: Any = archive.extractfile(entry) if entry.isfile() else None
-                if blob is None or not entry.size:
-                    continue
-                if blob.peek(1)[:1] in {b"{", b"["}:
-                    documents[entry.name] = json.load(blob)
-                elif "/" in entry.name:
-                    found[entry.name] = _entries(blob)
     try:
+        found, documents = _exported(engine, image_id)
         manifest = documents["manifest.json"][0]
         history = documents[manifest["Config"]]["history"]
         made_by = [str(entry.get("created_by", "")) for entry in history if not entry.get("empty_layer")]
@@ -129,8 +118,27 @@ def read(engine: Engine, image_id: str, dockerfile: str) -> list[Layer]:
             Layer(step=_step(instruction, names), is_ours=at >= begin, files=found[blob][0], gone=found[blob][1])
             for at, (instruction, blob) in enumerate(named)
         ]
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, RecursionError, TypeError, ValueError, tarfile.TarError) as error:
         raise EngineError(Problem(f"the engine's export of {image_id[:19]} cannot be read: {error!r}")) from error
+
+
+def _exported(engine: Engine, image_id: str) -> tuple[dict[str, tuple[dict[str, int], frozenset[str]]], dict[str, Any]]:
+    """What each layer holds and takes away, and the JSON beside the layers; both by their names in the export."""
+    found, documents = dict[str, tuple[dict[str, int], frozenset[str]]](), dict[str, Any]()
+    with answering("to export an image"):
+        pieces = cast("IO[bytes]", _Pieces(engine.api.get_image(image_id)))
+        with tarfile.open(fileobj=pieces, mode="r|") as archive:
+            for entry in archive:
+                blob: Any = archive.extractfile(entry) if entry.isfile() else None
+                if blob is None or not entry.size:
+                    continue
+                begin = blob.peek(tarfile.BLOCKSIZE)
+                is_layer = begin[257:262] == b"ustar"  # also one whose first file is called {
+                if begin[:1] in {b"{", b"["} and not is_layer:
+                    documents[entry.name] = json.load(blob)
+                elif "/" in entry.name:
+                    found[entry.name] = _entries(blob)
+    return found, documents
 
 
 class _Pieces:

@@ -88,6 +88,11 @@ def read(path: Path) -> Lock | None:
     return Lock(found[0], {name: version for name, _, version in pairs})
 
 
+def is_line(text: str) -> bool:
+    """Whether a lock may say that."""
+    return _LINE.fullmatch(text) is not None
+
+
 def _faults(path: Path, lines: list[str]) -> Iterator[Problem]:
     seen = set[str]()
     for number, line in enumerate(lines, 1):

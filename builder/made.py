@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from builder import contents, lists, verify
+from builder import contents, lists, lock, records, verify
 from builder.errors import Problem, UsageError
 from builder.render import LABEL
 from builder.report import OUTCOMES
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from builder.engine import Engine
 
 UNKNOWN = "unknown"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,14 @@ class Made:
     files: Mapping[str, bytes]
     history: tuple[str, ...]
 
-    def json(self, path: str) -> Any:  # noqa: ANN401 (JSON holds anything)
-        """A file under /opt/vime-image; None where it is not there or no JSON."""
-        try:
-            return json.loads(self.files[f"{lists.HOME}/{path}"])
-        except (KeyError, ValueError):
-            return None
+    def record(self, path: str, shape: type[T]) -> T | None:
+        """A file under /opt/vime-image that has the shape of what we write there; None where it is not there.
+
+        Raises:
+            ForgedRecordError: where it has another.
+        """
+        place = f"{lists.HOME}/{path}"
+        return records.read(self.files[place], shape, f"{self.tag}: {place}") if place in self.files else None
 
     def label(self, name: str) -> str:
         return self.labels.get(f"{LABEL}.{name}", UNKNOWN)
@@ -54,20 +56,35 @@ class Made:
         return tuple(filter(None, self.label("gpu_targets").split(";")))
 
     @property
-    def sources(self) -> dict[str, dict[str, Any]]:
-        """The records of what was fetched, by source."""
-        return self._folder("sources")
+    def manifest(self) -> dict[str, Any] | None:
+        """The manifest that it carries, all of it."""
+        carried = self.record("manifest.json", records.Manifest)
+        return self.record("manifest.json", dict[str, Any]) if carried else None
 
     @property
-    def plans(self) -> dict[str, dict[str, Any]]:
-        """What was judged and then installed, by step."""
-        return self._folder("plans")
+    def resolution(self) -> str | None:
+        """The digest of all in its manifest that decides which versions are installed; None where it carries none."""
+        content = self.manifest
+        try:
+            return lock.digest(content) if content is not None else None
+        except (AttributeError, LookupError, TypeError) as error:
+            raise records.forged(f"{self.tag}: {lists.HOME}/manifest.json", f"it has no digest: {error}") from error
 
-    def _folder(self, folder: str) -> dict[str, dict[str, Any]]:
+    @property
+    def sources(self) -> dict[str, records.Source]:
+        """The records of what was fetched, by source."""
+        return self._folder("sources", records.Source)
+
+    @property
+    def plans(self) -> dict[str, records.Plan]:
+        """What was judged and then installed, by step."""
+        return self._folder("plans", records.Plan)
+
+    def _folder(self, folder: str, shape: type[T]) -> dict[str, T]:
         start = f"{lists.HOME}/{folder}/"
         names = sorted(path.removeprefix(start) for path in self.files if path.startswith(start))
-        found = {name.removesuffix(".json"): self.json(f"{folder}/{name}") for name in names}
-        return {name: content for name, content in found.items() if isinstance(content, dict)}
+        found = {name.removesuffix(".json"): self.record(f"{folder}/{name}", shape) for name in names}
+        return {name: record for name, record in found.items() if record}
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -75,18 +92,15 @@ class Made:
         base = "org.opencontainers.image.base"
         found = {f"base.{key}": self.labels.get(f"{base}.{name}") or UNKNOWN for key, name in BASE.items()}
         for source, record in self.sources.items():
-            found |= {f"{source}.{key}": str(record.get(key) or UNKNOWN) for key in ("repository", "commit")}
-            found |= {f"{source}.tag": str(record["tag"])} if record.get("tag") else {}
+            found |= {f"{source}.repository": record.repository, f"{source}.commit": record.commit}
+            found |= {f"{source}.tag": record.tag} if record.tag else {}
         return found
 
     @property
     def checks(self) -> dict[str, str] | None:
         """The outcome of each check in the image's own build; None where it has no result."""
-        result = self.json("verification.json")
-        try:
-            return {str(check["name"]): str(check["outcome"]) for check in result["checks"]}
-        except (TypeError, LookupError):
-            return None
+        result = self.record("verification.json", records.Verification)
+        return None if result is None else {check.name: check.outcome for check in result.checks}
 
 
 BASE = {"image": "name", "digest": "digest"}  # keys of a pin, and of its label
@@ -97,11 +111,12 @@ def read(engine: Engine, tag: str) -> Made:
 
     Raises:
         UsageError: where there is no such image, or it is none of ours.
+        ForgedRecordError: where its files are more than any image of ours has.
     """
     name = verify.made_from(engine, tag)
     image_id = engine.image_id(tag) or ""
     config = engine.config(image_id)
-    files = contents.read(engine, image_id, [lists.HOME])
+    files = contents.read(engine, image_id, [lists.HOME], tag)
     if not files:
         hint = "it was labelled by somebody else, or is no finished image"
         raise UsageError(Problem(f"{tag!r} has the label of our images, and nothing in {lists.HOME}", hint=hint))

@@ -89,9 +89,9 @@ class Trees:
         if source.commit == UNKNOWN:
             raise Untried(f"sources.{source.name}.commit is unknown")
         try:
-            with git.repository(self.cache, source.repository) as folder:
-                git.fetch(folder, source.repository, source.commit, source.tag, offline=self.offline)
-                return git.tree(folder, source.commit)
+            with git.repository(self.cache, source.repository) as held:
+                git.fetch(held, source.repository, source.commit, source.tag, offline=self.offline)
+                return git.tree(held, source.commit)
         except GitError as error:
             raise told(source, error) from error
 

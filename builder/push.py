@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,12 @@ import requests.exceptions
 
 from builder import registry
 from builder.errors import EngineError, EngineGoneError, Problem, PushBrokenError, PushRefusedError, UsageError
+from builder.files import write_atomically
 from builder.trace import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from builder.engine import Engine
 
@@ -66,8 +69,11 @@ def name_in(place: str, tag: str) -> str:
     return f"{place.rstrip('/')}/{tag}"
 
 
-def push(engine: Engine, tag: str, name: str, watch: Callable[[Event], None]) -> str:
+def push(engine: Engine, tag: str, name: str, watch: Callable[[Event], None], note: Path) -> str:
     """The digest that the registry has for `name` once the image is there; layers that it has are not sent again.
+
+    Args:
+        note: a file that is there as long as the engine has the image under that name, for whoever comes after a kill.
 
     Raises:
         PushRefusedError: where the registry does not take it.
@@ -76,7 +82,7 @@ def push(engine: Engine, tag: str, name: str, watch: Callable[[Event], None]) ->
         EngineError: where the engine failed or went away.
     """
     login = registry.login_for(name)
-    with _named(engine, tag, name):
+    with _named(engine, tag, name, note):
         for attempt in range(1, ATTEMPTS):
             try:
                 return _once(engine, name, login, watch)
@@ -88,18 +94,28 @@ def push(engine: Engine, tag: str, name: str, watch: Callable[[Event], None]) ->
 
 
 @contextlib.contextmanager
-def _named(engine: Engine, tag: str, name: str) -> Iterator[None]:
+def _named(engine: Engine, tag: str, name: str, note: Path) -> Iterator[None]:
     """Have an image under a name for as long as the engine needs that; who had it before has it again afterwards."""
-    before = engine.image_id(name)
-    engine.tag(tag, name)
+    _give_back(engine, note)
+    write_atomically(note, json.dumps({"name": name, "before": engine.image_id(name)}))
     try:
+        engine.tag(tag, name)
         yield
     finally:
-        with contextlib.suppress(EngineError):
-            if before:
-                engine.tag(before, name)
-            else:
-                engine.remove_image(name)
+        _give_back(engine, note)
+
+
+def _give_back(engine: Engine, note: Path) -> None:
+    """Take back a name that a push has given, this one or one that was killed."""
+    if not note.is_file():
+        return
+    given = json.loads(note.read_text("utf-8"))
+    with contextlib.suppress(EngineError):
+        if given["before"]:
+            engine.tag(given["before"], given["name"])
+        else:
+            engine.remove_image(given["name"])
+    note.unlink()
 
 
 def _once(engine: Engine, name: str, login: Mapping[str, Any], watch: Callable[[Event], None]) -> str:

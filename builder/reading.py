@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 from packaging.utils import canonicalize_name
 
-from builder import recording, registry, render
+from builder import recording, records, registry, render
 from builder import vocabulary as v
 from builder.container import last_lines
-from builder.errors import BaseFactsError, Problem, RenderError
+from builder.errors import BaseFactsError, ForgedRecordError, Problem, RenderError
 from builder.facts import Facts
 from builder.trace import Event
 
@@ -143,9 +142,9 @@ def inside(engine: Engine, reference: str, first: Sequence[str]) -> tuple[dict[s
         none = "it has no python" if exit_code == 127 and not lines else said  # noqa: PLR2004 (the shell's: not found)
         raise BaseFactsError(Problem(f"{reference} cannot be read: {none}", hint=_shell(reference)))
     try:
-        found = json.loads(results[0])
-    except (ValueError, RecursionError) as error:
-        message = f"{reference} cannot be read: its answer is no JSON: {error}"
+        found = records.read(results[0], records.Inside, f"the answer of {reference}").model_dump()
+    except ForgedRecordError as error:
+        message = f"{reference} cannot be read: {error.problems[0].message}"
         raise BaseFactsError(Problem(message, hint=_shell(reference))) from error
     return found, [line for line in lines if not line.startswith(nonce)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from cyclonedx.exception import CycloneDxException
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
@@ -13,7 +14,7 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from builder import contents, reading
+from builder import contents, reading, records
 from builder.made import UNKNOWN
 
 if TYPE_CHECKING:
@@ -37,15 +38,27 @@ def of(engine: Engine, made: Made, facts: Facts | None) -> str:
 
     Raises:
         BaseFactsError: where the image's Python does not say what it has.
+        ForgedRecordError: where what the image carries, or says that it has, can be no software.
         EngineError: where the engine failed or went away.
     """
     found, _ = reading.inside(engine, made.image_id, [facts.python.executable] if facts else [])
-    status = contents.read(engine, made.image_id, [DPKG]).get(DPKG)
+    status = contents.read(engine, made.image_id, [DPKG], made.tag).get(DPKG)
     return written(made, found, None if status is None else status.decode("utf-8", "replace"), facts)
 
 
 def written(made: Made, found: Mapping[str, Any], status: str | None, facts: Facts | None) -> str:
-    """The same, of what the image's Python has said, and of dpkg's list where there is one."""
+    """The same, of what the image's Python has said, and of dpkg's list where there is one.
+
+    Raises:
+        ForgedRecordError: where what the image carries, or says that it has, can be no software.
+    """
+    try:
+        return JsonV1Dot6(_bom(made, found, status, facts)).output_as_string(indent=2) + "\n"
+    except (ValueError, CycloneDxException) as error:  # a name or a version that no package can have
+        raise records.forged(f"what {made.tag} says that it has", str(error)) from error
+
+
+def _bom(made: Made, found: Mapping[str, Any], status: str | None, facts: Facts | None) -> Bom:
     image = Component(
         type=ComponentType.CONTAINER,
         name=made.tag,
@@ -67,7 +80,7 @@ def written(made: Made, found: Mapping[str, Any], status: str | None, facts: Fac
     for name, component in distributions.items():
         needs = {canonicalize_name(Requirement(text).name) for text in found["distributions"][name]["requires"]}
         bom.register_dependency(component, [distributions[need] for need in sorted(needs) if need in distributions])
-    return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+    return bom
 
 
 def _distributions(
@@ -96,26 +109,23 @@ class _Origins:
 
     def __init__(self, made: Made, facts: Facts | None) -> None:
         self._sources = {
-            canonicalize_name(str(record.get("distribution"))): name for name, record in made.sources.items()
+            canonicalize_name(record.distribution): name for name, record in made.sources.items() if record.distribution
         }
         self._planned = {
-            (canonicalize_name(entry["name"]), entry["version"]): (f"plan {step}", str(entry.get("sha256") or ""))
+            (canonicalize_name(entry.name), entry.version): (f"plan {step}", entry.sha256 or "")
             for step, plan in made.plans.items()
-            for entry in plan.get("distributions", ())
+            for entry in plan.distributions
         }
-        manifest = made.json("manifest.json") or {}
+        carried = made.record("manifest.json", records.Manifest)
+        tools = {**carried.build_tools, **carried.installer} if carried else {}
         self._tools = {
-            canonicalize_name(name): (re.sub("^==", "", tool["version"]), tool["sha256"])
-            for key in ("build_tools", "installer")
-            for name, tool in manifest.get(key, {}).items()
+            canonicalize_name(name): (tool.version.removeprefix("=="), tool.sha256) for name, tool in tools.items()
         }
-        self._prebuilt = {
-            canonicalize_name(name): str(wheel["sha256"]) for name, wheel in manifest.get("prebuilt", {}).items()
-        }
-        sealed = (made.json("seal.json") or {}).get("distributions", {})
-        self._base = {
-            (canonicalize_name(name), entry["version"]) for name, entry in sealed.items() if entry.get("step") == "base"
-        }
+        prebuilt = carried.prebuilt if carried else {}
+        self._prebuilt = {canonicalize_name(name): wheel.sha256 for name, wheel in prebuilt.items()}
+        seal = made.record("seal.json", records.Seal)
+        sealed = seal.distributions if seal else {}
+        self._base = {(canonicalize_name(name), each.version) for name, each in sealed.items() if each.step == "base"}
         if facts:
             self._base |= {(canonicalize_name(name), version) for name, version in facts.distributions.items()}
 
@@ -127,19 +137,15 @@ class _Origins:
             return "prebuilt wheel", self._prebuilt[name]
         if (name, version) in self._planned:
             return self._planned[name, version]
-        if self._tools.get(name, ("", ""))[0] == version:
+        if name in self._tools and self._tools[name][0] == version:
             return "build tool", self._tools[name][1]
         return ("base" if (name, version) in self._base else UNKNOWN), ""
 
 
 def _sources(made: Made) -> Iterator[Component]:
     for name, record in made.sources.items():
-        repository, commit = str(record.get("repository") or UNKNOWN), str(record.get("commit") or UNKNOWN)
-        tag = str(record.get("tag") or "")
-        patches = {
-            f"patch.{at}": f"{each['path']} sha256:{each['sha256']}"
-            for at, each in enumerate(record.get("patches", ()))
-        }
+        repository, commit, tag = record.repository or UNKNOWN, record.commit or UNKNOWN, record.tag or ""
+        patches = {f"patch.{at}": f"{each.path} sha256:{each.sha256}" for at, each in enumerate(record.patches)}
         github = re.fullmatch(r"https://github\.com/([^/]+)/([^/]+?)(?:\.git)?", repository)
         yield Component(
             name=name,
@@ -147,7 +153,7 @@ def _sources(made: Made) -> Iterator[Component]:
             bom_ref=f"git:{name}",
             purl=PackageURL("github", github[1].lower(), github[2].lower(), commit) if github else None,
             external_references=[ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(repository))],
-            properties=_properties(commit=commit, checkout=str(record.get("checkout") or ""), **patches),
+            properties=_properties(commit=commit, checkout=record.checkout or "", **patches),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotatio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builder import drift, git, lists, made, project, reading
+from builder import drift, git, lists, made, project, reading, records
 from builder import manifest as manifests
 from builder.errors import BaseFactsError, Problem, UsageError
 
@@ -87,7 +87,7 @@ def _of_manifest(title: str, manifest: Manifest) -> Side:
         pins |= {f"{name}.{key}": value for key, value in values.items() if value}
     return Side(
         title=title,
-        pins={**pins, **_tables(lists.content(manifest))},
+        pins={**pins, **tables(lists.content(manifest))},
         env={name: variable.value for name, variable in manifest.env.items()},
         distributions=None,
         layers=None,
@@ -101,6 +101,7 @@ def of_image(engine: Engine, tag: str) -> Side:
 
     Raises:
         UsageError: where it is none of ours.
+        ForgedRecordError: where what it carries is not what we write.
     """
     image, unknown = made.read(engine, tag), dict[str, str]()
     distributions: Mapping[str, str] | None = None
@@ -116,7 +117,7 @@ def of_image(engine: Engine, tag: str) -> Side:
         unknown["distributions"] = why.replace(image.image_id, tag)
     if image.checks is None:
         unknown["checks"] = f"{tag} has no result of its build's checks"
-    seal = image.json("seal.json")
+    seal = image.record("seal.json", records.Seal)
     layers = dict[str, int]()
     for layer in engine.history(image.image_id):
         name = _named(layer.instruction)
@@ -124,18 +125,19 @@ def of_image(engine: Engine, tag: str) -> Side:
             layers[name] = layers.get(name, 0) + layer.size
     return Side(
         title=tag,
-        pins={**image.pinned, **_tables(image.json("manifest.json") or {})},
+        pins={**image.pinned, **tables(image.manifest or {})},
         env=image.env,
         distributions=distributions,
         layers=layers,
         checks=image.checks,
         unknown=unknown,
         flavours=flavours,
-        sealed=None if seal is None else {name: str(entry["step"]) for name, entry in seal["distributions"].items()},
+        sealed=None if seal is None else {name: entry.step for name, entry in seal.distributions.items()},
     )
 
 
-def _tables(content: Mapping[str, Any]) -> dict[str, str]:
+def tables(content: Mapping[str, Any]) -> dict[str, str]:
+    """What a carried manifest pins beside base and sources."""
     flat = drift.flat({key: content.get(key, {}) for key in TABLES})
     return {key.removesuffix(".version"): value for key, value in flat.items() if key.endswith(PINNED)}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from catches import Catches
+from kills import ALL, Kills
 from xdist.scheduler import LoadScopeScheduling
 
 from builder.engine import Engine
@@ -106,3 +107,12 @@ def caught(request: pytest.FixtureRequest) -> Iterator[Catches]:
     catches = Catches(update=request.config.getoption("--update-golden"))
     yield catches
     catches.write()
+
+
+@pytest.fixture(scope="session")
+def killed(request: pytest.FixtureRequest) -> Iterator[Kills]:
+    """Kills a command as often as is asked for; `make kills` has what was found written into docs/kills.md."""
+    kills = Kills()
+    yield kills
+    if request.config.getoption("--update-golden") and all(row.kills == ALL for row in kills.rows.values()):
+        kills.write()

@@ -71,8 +71,8 @@ def edited(*edits: tuple[str, str]) -> Manifest:
     return manifest.parse(files[MANIFEST.path], MANIFEST.path, files)
 
 
-def base(engine: Engine, files: Mapping[str, str]) -> str:
-    """A base in which bash does nothing, with those files; its reference."""
+def base(engine: Engine, files: Mapping[str, str], *changes: str) -> str:
+    """A base in which bash does nothing, with those files and instructions; its reference."""
     reference = f"vime-images-test/hollow:{secrets.token_hex(4)}"
     body = io.BytesIO()
     nothing = Path(shutil.which("true") or "/bin/true").resolve()
@@ -86,7 +86,7 @@ def base(engine: Engine, files: Mapping[str, str]) -> str:
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
     body.seek(0)
-    engine.import_root(body, reference, ["ENV PATH=/bin"])
+    engine.import_root(body, reference, ["ENV PATH=/bin", *changes])
     return reference
 
 

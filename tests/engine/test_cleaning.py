@@ -6,14 +6,16 @@ import contextlib
 import secrets
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from builder import buildkit, cleaning
+from builder import buildkit, cleaning, client
 from builder.engine import CLIENT, OWNER, Engine
 from builder.lists import CACHE
+from builder.project import ROOT
 from builder.trace import Event
 
 
@@ -111,6 +113,73 @@ def test_a_container_goes_unless_its_process_may_still_live(engine: Engine, tiny
         for container in names.values():
             with contextlib.suppress(Exception):
                 engine.api.remove_container(container, force=True)
+
+
+def test_what_a_killed_process_has_left_goes_at_the_next_start_and_nobody_else_s(
+    engine: Engine, tiny: str, apart: str
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    here, _, namespace, began = client.this().split(" ")
+    clients = {
+        "ended": f"{here} {ended.pid} {namespace} {began}",
+        "before": f"{here} {ended.pid}",
+        "again": f"{here} 1 {namespace} {began}",
+        "living": client.this(),
+        "elsewhere": f"elsewhere.{here} {ended.pid} {namespace} {began}",
+        "unseen": f"{here} {ended.pid} pid:[1] {began}",
+        "unnamed": "",
+        "nonsense": f"{here} x y z",
+    }
+    made_ = []
+    try:
+        for which, process in clients.items():
+            for begun in (True, False):
+                labels = {f"{OWNER}.{apart}": "x", CLIENT: process}
+                name = f"{which}-{'begun' if begun else 'made'}-{apart}"
+                made_.append(name)
+                engine.api.create_container(tiny, ["sleep", "60"], labels=labels, name=name, entrypoint=[])
+                if begun:
+                    engine.api.start(name)
+        gone = {f"{which}-{how}-{apart}" for which in ("ended", "before", "again") for how in ("begun", "made")}
+        assert set(cleaning.after_killed(engine)) == gone
+        assert {name for name in made_ if there(engine, name)} == set(made_) - gone
+        assert f"container living-made-{apart}" not in removed(engine), "it is about to begin"
+    finally:
+        for name in made_:
+            with contextlib.suppress(Exception):
+                engine.api.remove_container(name, force=True)
+
+
+def there(engine: Engine, name: str) -> bool:
+    return bool(engine.api.containers(all=True, filters={"name": name}))
+
+
+def test_the_command_after_one_that_was_killed_removes_what_that_has_left(engine: Engine, tiny: str) -> None:
+    program = (
+        "import sys; from builder import front\n"
+        "with front.engine().container(sys.argv[1], ['sleep', '600'], files={'/given/a': b''}): print(flush=True), input()"
+    )
+    before = volumes(engine)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tiny], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.kill()
+    left = [found for found in engine.api.containers(all=True) if f" {process.pid} " in found["Labels"].get(CLIENT, "")]
+    assert len(left) == 2, "one that runs, and the one that has its volumes"
+    done = subprocess.run(
+        [sys.executable, "-m", "builder", "engine"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for found in left:
+        assert f"removed container {found['Names'][0][1:]}: its process was killed\n" in done.stderr
+        assert not there(engine, found["Names"][0][1:])
+    assert volumes(engine) == before
+
+
+def volumes(engine: Engine) -> set[str]:
+    return {volume["Name"] for volume in engine.api.volumes()["Volumes"] or ()}
 
 
 def test_our_cache_mounts_go_only_when_told_and_strangers_stay(engine: Engine, tiny: str, apart: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -132,7 +133,8 @@ done
 while read -r name value; do
     case $name in Cap*:|NoNewPrivs:|Seccomp:) echo "$name $value" ;; esac
 done < /proc/self/status
-touch /tmp/x /given/x && echo "scratch"
+touch /given/x 2> /dev/null && echo "wrote /given"
+touch /tmp/x && echo "scratch"
 """
     with engine.container(tiny, ["bash", "-c", script], files={"/given/a": b""}) as running:
         assert running.wait() == 0
@@ -144,3 +146,45 @@ touch /tmp/x /given/x && echo "scratch"
         f"{name}: {'0' * 16}" for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
     }
     assert "NoNewPrivs: 1" in said
+
+
+VOLUMES = ("/data", "/data/deeper", "/given", "/given/deeper", "/tmp", "/tmp/deeper", "/var/lib/", "relative")
+
+
+def test_volumes_that_an_image_declares_can_be_read_and_not_be_filled(engine: Engine, tiny: str) -> None:
+    """Each is a folder of the engine's disk; so is the one that our own programs come in."""
+    text = f"""\
+FROM {tiny}
+RUN mkdir -p /data/deeper && echo content > /data/deeper/file
+VOLUME {json.dumps(VOLUMES)}
+"""
+    script = """
+for place in "$@" /data/deeper /given; do
+    touch "$place/x" 2> /dev/null && echo "wrote $place"
+done
+while read -r _ place kind options; do
+    case $options in rw*) echo "mount $kind $place" ;; esac
+done < /proc/mounts
+cat /data/deeper/file /given/a
+"""
+    before = volumes(engine)
+    image = buildkit.build(engine, text, arguments={}, watch=quiet).image_id
+    try:
+        command = ["bash", "-c", script, "bash", *VOLUMES]
+        with engine.container(image, command, files={"/given/a": b"given\n"}) as running:
+            assert running.wait() == 0
+            said = running.output().splitlines()
+            assert volumes(engine) != before, "it has none"
+    finally:
+        engine.remove_image(image)
+    written = {line.split()[1] for line in said if line.startswith("wrote")}
+    assert written <= {"/tmp"}, said
+    assert {"content", "given"} <= set(said)
+    mounts = [line.split() for line in said if line.startswith("mount ")]
+    on_a_disk = {place for _, kind, place in mounts if kind not in {"tmpfs", "proc", "devpts", "mqueue", "sysfs"}}
+    assert on_a_disk <= {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}, said
+    assert volumes(engine) == before
+
+
+def volumes(engine: Engine) -> set[str]:
+    return {volume["Name"] for volume in engine.api.volumes()["Volumes"] or ()}

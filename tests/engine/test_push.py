@@ -24,6 +24,7 @@ from builder.project import ROOT
 from builder.report import Check, Outcome, Report
 from builder.trace import Event
 
+NOTE = ROOT / "build/tests/pushing.json"
 BIG = 48 * 1024**2  # bytes of a layer that takes a while
 
 
@@ -56,7 +57,7 @@ def locked(_debian: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def refused(engine: Engine, tag: str, host: str, kind: type[BuilderError]) -> BuilderError:
     name = push.name_in(host, tag)
     with pytest.raises(BuilderError) as caught:
-        push.push(engine, tag, name, quiet)
+        push.push(engine, tag, name, quiet, NOTE)
     assert type(caught.value) is kind, caught.value
     assert engine.image_id(name) is None, "the name that the engine needed is taken back"
     return caught.value
@@ -83,13 +84,13 @@ def test_an_image_is_in_the_registry_by_its_tag_with_the_digest_that_was_read_ba
 ) -> None:
     told: list[Event] = []
     name = push.name_in(f"{plain}/team", image)
-    digest = push.push(engine, image, name, told.append)
+    digest = push.push(engine, image, name, told.append, NOTE)
     assert name == f"{plain}/team/{image}"
     assert engine.api.inspect_distribution(name)["Descriptor"]["digest"] == digest  # type: ignore[no-untyped-call]
     assert {event.state for event in told} == {"push"}
     assert engine.image_id(name) is None
     again: list[Event] = []
-    assert push.push(engine, image, name, again.append) == digest
+    assert push.push(engine, image, name, again.append, NOTE) == digest
     assert {event.text for event in again} == {"Preparing", "Layer already exists"}
 
 
@@ -99,10 +100,24 @@ def test_a_name_that_somebody_had_given_is_theirs_again_afterwards(
     name = push.name_in(plain, image)
     engine.tag(tiny, name)
     try:
-        push.push(engine, image, name, quiet)
+        push.push(engine, image, name, quiet, NOTE)
         assert engine.image_id(name) == engine.image_id(tiny)
     finally:
         engine.remove_image(name)
+
+
+def test_a_name_that_a_killed_push_has_left_goes_with_the_next_one(
+    engine: Engine, image: str, tiny: str, plain: str
+) -> None:
+    left, theirs = push.name_in(f"{plain}/killed", image), push.name_in(f"{plain}/theirs", image)
+    for name, before in ((left, None), (theirs, engine.image_id(tiny))):
+        engine.tag(image, name)
+        NOTE.parent.mkdir(parents=True, exist_ok=True)
+        NOTE.write_text(json.dumps({"name": name, "before": before}))
+        push.push(engine, image, push.name_in(plain, image), quiet, NOTE)
+        assert not NOTE.exists()
+        assert engine.image_id(name) == before
+    engine.remove_image(theirs)
 
 
 def test_a_login_is_taken_from_where_docker_login_put_it(
@@ -110,7 +125,7 @@ def test_a_login_is_taken_from_where_docker_login_put_it(
 ) -> None:
     config(tmp_path, monkeypatch, **login(locked))
     told: list[Event] = []
-    assert push.push(engine, image, push.name_in(locked, image), told.append).startswith("sha256:")
+    assert push.push(engine, image, push.name_in(locked, image), told.append, NOTE).startswith("sha256:")
     assert PASSWORD not in str(told)
 
 
@@ -231,7 +246,7 @@ def test_a_registry_that_goes_away_in_mid_push_and_comes_back_gets_the_whole_ima
             if len(notes) == push.ATTEMPTS - 1 and event.state == "note":
                 stack.enter_context(registry(tmp_path / "registry", port=port))
 
-        digest = push.push(engine, tag, name, watch)
+        digest = push.push(engine, tag, name, watch, NOTE)
         assert [note.partition(",")[0] for note in notes] == ["attempt 1 of 3", "attempt 2 of 3"]
         assert engine.api.inspect_distribution(name)["Descriptor"]["digest"] == digest  # type: ignore[no-untyped-call]
         engine.remove_image(tag)
@@ -276,7 +291,7 @@ def test_a_cold_engine_takes_every_step_from_an_image_of_a_registry(  # noqa: PL
     assert [line for line in told if line.startswith(f"nothing is taken from {name}: ")], "there is no such image yet"
     tag = f"{image}-cache"
     engine.tag(first.image_id, tag)
-    push.push(engine, tag, name, quiet)
+    push.push(engine, tag, name, quiet, NOTE)
     with private_engine(tmp_path / "engine") as private, client(private, monkeypatch) as cold:
         without = buildkit.build(cold, stepped, arguments={}, watch=quiet, network="none")
         assert [step.cached for step in without.steps] == [False, False], "it is cold"

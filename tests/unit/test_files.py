@@ -5,25 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from copies import Project, copied
-from manifests import IMAGES, REAL, ROOT
+from manifests import REAL, ROOT
 
-from builder import errors, files, manifest
+from builder import errors
 
 NAME = REAL.stem
-BASE = manifest.load(REAL).base.reference
 PYTHONS = sorted({"3.10", "3.11", "3.12", "3.13"} - {f"3.{sys.version_info.minor}"})
-KILLS = int(os.environ.get("KILLS", "4"))  # `make kills` has 20
 MOUNT, READ_ONLY, REMOUNT = ctypes.CDLL(None, use_errno=True), 1, 32
 
 
@@ -126,44 +121,6 @@ def test_renders_at_once_leave_a_whole_file(project: Project) -> None:
     assert {process.returncode for process in at_once} <= {0, errors.BusyError.exit_code}, said
     assert 0 in {process.returncode for process in at_once}
     assert project.run("check", NAME).returncode == 0
-
-
-@pytest.mark.parametrize("command", [("render", NAME), ("new", "rocm7.99", "--base", BASE)], ids=lambda words: words[0])
-def test_a_writer_that_is_killed_leaves_every_file_old_or_new(project: Project, command: tuple[str, ...]) -> None:
-    """At moments of its second half, where it writes."""
-    for other in set(IMAGES) - {REAL}:
-        (project.root / "images" / other.name).unlink()
-        (project.root / "dockerfiles" / f"Dockerfile.{other.stem}").unlink()
-    project.edit(f"images/{NAME}.yaml", "summary: vLLM", "summary: today vLLM")
-    before = written(project)
-    started = time.monotonic()
-    assert project.run(*command).returncode == 0
-    took, after = time.monotonic() - started, written(project)
-    assert after != before
-    moments = random.Random(9)  # noqa: S311 (the same moments each time)
-    for _ in range(KILLS):
-        for path in after.keys() - before.keys():
-            (project.root / path).unlink(missing_ok=True)
-        for path, content in before.items():
-            (project.root / path).write_bytes(content)
-        with subprocess.Popen(
-            [sys.executable, "-m", "builder", *command],
-            cwd=project.root,
-            env=os.environ | {"PYTHONPATH": str(project.root)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            time.sleep(moments.uniform(took * 0.5, took * 1.1))
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        found = {path: content for path, content in written(project).items() if not path.endswith(files.UNFINISHED)}
-        assert all(content in {before.get(path), after.get(path)} for path, content in found.items())
-        assert before.keys() <= found.keys() <= after.keys()
-    for path in after.keys() - before.keys():
-        (project.root / path).unlink(missing_ok=True)
-    assert project.run(*command).returncode == 0
-    assert project.run("render").returncode == 0
 
 
 @pytest.mark.parametrize("locale", ["C", "xx_YY.NOPE"])

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.server
 import os
+import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from manifests import ROOT
+from sleepers import read, within
 from world import Repository, repository, settings
 
 from builder import git
@@ -32,9 +39,16 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 
 
 def fetched(tmp_path: Path, commit: str, tag: str | None = None, *, offline: bool = False) -> Path:
-    with git.repository(tmp_path / "cache", ADDRESS) as folder:
-        git.fetch(folder, ADDRESS, commit, tag, offline=offline)
-        return git.tree(folder, commit)
+    with git.repository(tmp_path / "cache", ADDRESS) as held:
+        git.fetch(held, ADDRESS, commit, tag, offline=offline)
+        return git.tree(held, commit)
+
+
+def taken(lock: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def refusal(address: str, **options: float) -> GitError:
@@ -106,6 +120,76 @@ def test_a_server_that_refuses_commits_is_told_from_one_that_lacks_it(
     with pytest.raises(GitError) as caught:
         fetched(tmp_path, orphan)
     assert caught.value.why == "refuses commits"
+
+
+# What a git leaves that was killed
+
+
+@pytest.mark.parametrize(
+    "left", ["shallow", "config", "HEAD", "packed-refs", "objects/info/commit-graph", "refs/vime/COMMIT", "TREES/index"]
+)
+def test_a_lock_that_a_killed_git_has_left_is_in_nobody_s_way(origin: Repository, tmp_path: Path, left: str) -> None:
+    fetched(tmp_path, origin.git("rev-parse", "HEAD"))
+    commit = origin.commit({"a.txt": "two\n"})
+    (folder,) = (tmp_path / "cache/git").glob("*.git")
+    place = folder / left.replace("COMMIT", commit).replace("TREES", str(folder.with_suffix(".trees")))
+    lock = place.with_name(f"{place.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    assert (fetched(tmp_path, commit) / "a.txt").read_text() == "two\n"
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize(
+    "made", [[], ["HEAD"], ["HEAD", "config", "refs"]], ids=lambda made: " ".join(made) or "nothing"
+)
+def test_a_repository_whose_beginning_was_killed_is_begun_again(
+    origin: Repository, tmp_path: Path, made: list[str]
+) -> None:
+    commit = origin.git("rev-parse", "HEAD")
+    fetched(tmp_path, commit)
+    (folder,) = (tmp_path / "cache/git").glob("*.git")
+    for path in folder.iterdir():
+        if path.name not in made:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(folder.with_suffix(".trees"))
+    shutil.copytree(folder, folder.with_suffix(".unfinished"))
+    assert (fetched(tmp_path, commit) / "a.txt").read_text() == "one\n"
+
+
+def test_a_commit_whose_files_a_killed_fetch_has_not_brought_is_fetched_again(
+    origin: Repository, tmp_path: Path
+) -> None:
+    """Of a small fetch git writes one object after the other, the commit first; the reference comes last."""
+    commit = origin.git("rev-parse", "HEAD")
+    fetched(tmp_path, commit)
+    (folder,) = (tmp_path / "cache/git").glob("*.git")
+    blob = origin.git("rev-parse", "HEAD:a.txt")
+    (folder / "objects" / blob[:2] / blob[2:]).unlink()
+    (folder / "refs/vime" / commit).unlink()
+    shutil.rmtree(folder.with_suffix(".trees"))
+    assert (fetched(tmp_path, commit) / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.usefixtures("origin")
+def test_a_git_that_outlives_its_process_still_has_the_repository_to_itself(tmp_path: Path) -> None:
+    """What it locks would otherwise be taken for what a killed one has left."""
+    with answering(0) as (address, handler):
+        program = (
+            "import sys, pathlib; from builder import git; place, address = sys.argv[1:]\n"
+            "with git.repository(pathlib.Path(place), address) as held: git.fetch(held, address, '1' * 40, None, offline=False)"
+        )
+        with subprocess.Popen([sys.executable, "-c", program, str(tmp_path), address], cwd=ROOT) as process:
+            assert within(20, lambda: handler.asked)
+            process.send_signal(signal.SIGKILL)
+        (path,) = (tmp_path / "git").glob("*.lock")
+        with path.open() as lock:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for git_of_it in Path("/proc").glob("[0-9]*/cmdline"):
+                if address.encode() in read(git_of_it):
+                    os.kill(int(git_of_it.parent.name), signal.SIGKILL)
+            assert within(5, lambda: taken(lock.fileno()))
 
 
 @pytest.mark.usefixtures("origin")
