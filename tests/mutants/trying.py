@@ -28,10 +28,14 @@ def _record(own, seen=set()):
     def ran(frame, event, _):
         if frame.f_code.co_filename != own:
             return None
-        line = os.environ.get("PYTEST_CURRENT_TEST", "") + "\\t" + str(frame.f_lineno) + "\\n"
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
+        if not test:
+            with open({now!r}) as now:
+                test = now.read()
+        line = test.rpartition(" ")[0] + "\\t" + str(frame.f_lineno) + "\\n"
         if line not in seen:
             seen.add(line)
-            place = os.open({place!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            place = os.open({ran!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             os.write(place, line.encode())
             os.close(place)
         return ran
@@ -51,7 +55,7 @@ class Outcome(enum.Enum):
     SURVIVED = "all tests passed"
 
 
-def recording(text: str, place: Path) -> str:
+def recording(text: str, ran: Path, now: Path) -> str:
     """The program with the recorder before its first import."""
     first = next(
         node.lineno
@@ -59,7 +63,8 @@ def recording(text: str, place: Path) -> str:
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__")
     )
     lines = text.splitlines(keepends=True)
-    return "".join([*lines[: first - 1], f"exec({RECORDER.format(place=str(place))!r}); ", *lines[first - 1 :]])
+    recorder = RECORDER.format(ran=str(ran), now=str(now))
+    return "".join([*lines[: first - 1], f"exec({recorder!r}); ", *lines[first - 1 :]])
 
 
 def naming(text: str, line: int) -> set[int]:
@@ -82,15 +87,25 @@ class Run:
     Attributes:
         order: the tests to run, by their rank; none for all.
         told: a file for the name of each test that has ended, whether it failed or hung, and the seconds that it took.
+        now: a file for the name of the test that is being called, for programs that do not have it from their environment.
     """
 
     told: Path
+    now: Path
     order: Mapping[str, int] = field(default_factory=dict)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self.order:
             items[:] = [item for item in items if item.nodeid in self.order]
             items.sort(key=lambda item: self.order[item.nodeid])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        self.now.write_text(os.environ["PYTEST_CURRENT_TEST"], encoding="utf-8")
+        try:
+            return (yield)
+        finally:
+            self.now.write_text("", encoding="utf-8")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
@@ -135,10 +150,11 @@ class Trials:
 
     def learn(self) -> None:
         """See what each test runs; all of them have to pass."""
-        place = self.scratch / "ran"
-        place.touch()
-        self.write(recording(self.text, place))
-        if (found := self.outcome(Run(self.told))) is not Outcome.SURVIVED:
+        ran = self.scratch / "ran"
+        ran.touch()
+        self.now.touch()
+        self.write(recording(self.text, ran, self.now))
+        if (found := self.outcome({})) is not Outcome.SURVIVED:
             sys.exit(f"{self.program}, as it is: {found.value}: {self.failed}")
         for name in self.loaded.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(Exception):  # one that only another module can import
@@ -146,9 +162,9 @@ class Trials:
         for line in self.told.read_text(encoding="utf-8").splitlines():
             test, _, seconds = line.split("\t")
             self.seconds[test] = self.seconds.get(test, 0) + float(seconds)
-        for line in set(place.read_text(encoding="utf-8").splitlines()):
-            current, _, number = line.rpartition("\t")
-            self.running[int(number)].add(current.rpartition(" ")[0])
+        for line in set(ran.read_text(encoding="utf-8").splitlines()):
+            test, _, number = line.rpartition("\t")
+            self.running[int(number)].add(test)
 
     def asked(self, mutant: Mutant) -> list[str]:
         """The tests that can notice a change, those first that have noticed more in less time."""
@@ -167,7 +183,7 @@ class Trials:
             return Outcome.SURVIVED
         self.write(mutant.text)
         limit_s = SHORTEST_LIMIT_S + LONGER * sum(self.seconds[test] for test in tests)
-        found = self.outcome(Run(self.told, {test: rank for rank, test in enumerate(tests)}), limit_s)
+        found = self.outcome({test: rank for rank, test in enumerate(tests)}, limit_s)
         if found is Outcome.FAILED:
             self.noticed[self.failed] += 1
         return found
@@ -175,6 +191,10 @@ class Trials:
     @property
     def told(self) -> Path:
         return self.scratch / "told"
+
+    @property
+    def now(self) -> Path:
+        return self.scratch / "now"
 
     @property
     def loaded(self) -> Path:
@@ -187,22 +207,23 @@ class Trials:
         lines = [line.split("\t") for line in self.told.read_text(encoding="utf-8").splitlines()]
         return next((test for test, how, _ in reversed(lines) if how != "passed"), "")
 
-    def outcome(self, run: Run, limit_s: float = 3600) -> Outcome:
-        """What pytest comes to, in a process of its own."""
+    def outcome(self, order: Mapping[str, int], limit_s: float = 3600) -> Outcome:
+        """What pytest comes to with these tests, or all of them, in a process of its own."""
         self.told.write_text("", encoding="utf-8")
         longest = SHORTEST_LIMIT_S + LONGER * max(self.seconds.values(), default=limit_s)
         child = os.fork()
         if not child:
-            os._exit(self._pytest(run, longest))
-        code, ends = None, time.monotonic() + limit_s
-        while code is None and time.monotonic() < ends:
+            os._exit(self._pytest(Run(self.told, self.now, order), longest))
+        found, status, ends = 0, 0, time.monotonic() + limit_s
+        while not found and time.monotonic() < ends:
+            time.sleep(0.01)
             found, status = os.waitpid(child, os.WNOHANG)
-            code = os.waitstatus_to_exitcode(status) if found else time.sleep(0.01)
         with contextlib.suppress(ProcessLookupError):  # also what the tests have left behind
             os.killpg(child, signal.SIGKILL)
-        if code is None:
+        if not found:
             os.waitpid(child, 0)
             return Outcome.HUNG
+        code = os.waitstatus_to_exitcode(status)
         if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return Outcome.SURVIVED
         ends_of = [line.split("\t")[1] for line in self.told.read_text(encoding="utf-8").splitlines()]
