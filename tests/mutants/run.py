@@ -96,10 +96,11 @@ class Found:
     survived: set[str] = field(default_factory=set)
 
     def add(self, mutant: Mutant, outcome: Outcome) -> None:
-        self.outcomes[outcome] += 1
         self.survived.discard(mutant.name)
         if outcome is Outcome.SURVIVED:
             self.survived.add(mutant.name)
+        else:
+            self.outcomes[outcome] += 1
 
 
 def earlier(program: str, text: str, every: Sequence[Mutant]) -> Found:

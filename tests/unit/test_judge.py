@@ -19,7 +19,7 @@ from builder.inside import judge
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 FILE = "requirements/vllm/rocm.txt"
 WHERE = "change images/x.yaml, sources.vllm.requirements (line 71)"
@@ -589,3 +589,28 @@ def test_the_seal_of_the_tests_is_the_one_that_the_program_makes(step: Step) -> 
     assert step.image.run("seal", "create", *SEALED).returncode == 0
     after = step.image.read("seal.json")["distributions"]
     assert all(after[name]["version"] == rule["version"] for name, rule in before.items())
+
+
+# A rule by itself
+
+
+def judging(folder: Path, *sealed: str, **policy: Any) -> judge.Judge:
+    """The judge of a base that has these distributions."""
+    texts = {"policy.json": {**POLICY, **policy}, "sets/VLLM.json": RULES,
+             "seal.json": {"distributions": {name: {"version": "1.0"} for name in sealed}, "modules": []}}  # fmt: skip
+    for name, value in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(value), encoding="utf-8")
+    return judge.Judge(folder, "VLLM", folder)
+
+
+def found(rule: Callable[..., Iterable[tuple[str, ...]]], judged: judge.Judge, name: str, address: str = "") -> list[str]:
+    item = judge.Item(name, "1.0", "https://host.invalid/a.whl", "0" * 64, [], address)
+    return [text for text, *_ in rule(judged, item)]
+
+
+def test_no_member_of_torchs_family_comes_where_the_base_has_none(tmp_path: Path) -> None:
+    judged = judging(tmp_path, "torch")
+    family = ["pytorch-triton-rocm", "torchaudio", "torchvision", "triton", "triton-rocm"]
+    assert [name for name in [*family, "torch", "helper"] if found(judge.absent_family, judged, name)] == family
+    assert found(judge.absent_family, judging(tmp_path), "torch")
