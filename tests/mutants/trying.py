@@ -80,9 +80,9 @@ def naming(text: str, line: int) -> set[int]:
     return {node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in made}
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
-    """What pytest is told to do, and what it tells: a plugin of it.
+    """What pytest is told to do, and what it tells: a plugin of it, which has to have a hash.
 
     Attributes:
         order: the tests to run, by their rank; none for all.

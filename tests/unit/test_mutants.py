@@ -128,6 +128,7 @@ def test_only_the_tests_are_asked_in_which_a_line_runs_and_only_one_that_fails_h
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-c", TRY, str(tmp_path / "project"), str(tmp_path / "scratch")]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests/mutants")}
+    del environment["PYTEST_CURRENT_TEST"]  # of this test
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
