@@ -52,7 +52,7 @@ then the unit tests of that program run in which a changed line runs, until one 
 survived; one with which no test could start, or a test did not end in five times its seconds, is no proof of a test, and
 counted apart. A run goes on where the last one of the same text (its SHA-256 begins so) has ended, and asks again for
 what survived without a reason. The tests in containers, the traps and `docs/faults.md` were not asked: they would
-notice more. A program without a row was not tried yet. mutmut and
+notice more. A program without a row was not tried as it is now. mutmut and
 cosmic-ray were not run: the one puts a dispatcher of its own into a program, and ours are embedded in Dockerfiles as
 they stand and run by other interpreters; the other starts pytest anew for each change, which takes longer than most of
 these tests.
@@ -103,9 +103,13 @@ class Found:
             self.outcomes[outcome] += 1
 
 
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def earlier(program: str, text: str, every: Sequence[Mutant]) -> Found:
     """What the page says of this very text; nothing if it has another."""
-    found = Found(hashlib.sha256(text.encode()).hexdigest()[:8])
+    found = Found(digest(text))
     lines = PAGE.read_text(encoding="utf-8").partition(HEADING)[2].splitlines()
     for line in lines:
         if line.startswith(f"| `{program}` | {found.digest} |"):
@@ -136,12 +140,13 @@ def proceed(trials: Trials, found: Found, chosen: Sequence[Mutant], until: float
 
 
 def written(rows: Mapping[str, str], lists: Mapping[str, Sequence[str]]) -> None:
-    """The section at the end of the page on guards; a program that was not asked for keeps what was found of it."""
+    """The section at the end of the page on guards; what was found of another program stays as long as its text does."""
     page, _, old = PAGE.read_text(encoding="utf-8").partition(HEADING)
     kept: dict[str, list[str]] = {program: [] for program in GUARDED}
     for line in old.splitlines(keepends=True):
         program = line.split("`")[1] if line.startswith(("| `", "* `")) else ""
-        if program in kept and program not in rows:
+        row = f"| `{program}` | {digest((ROOT / program).read_text(encoding='utf-8'))} |" if program in kept else ""
+        if program in kept and program not in rows and (kept[program] or line.startswith(row)):
             kept[program].append(line)
     table, survived = list[str](), list[str]()
     for program, lines in kept.items():

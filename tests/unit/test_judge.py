@@ -610,7 +610,9 @@ def judging(folder: Path, *sealed: str, **policy: Any) -> judge.Judge:
     return judge.Judge(folder, "VLLM", folder)
 
 
-def found(rule: Callable[..., Iterable[tuple[str, ...]]], judged: judge.Judge, name: str, address: str = "") -> list[str]:
+def found(
+    rule: Callable[..., Iterable[tuple[str, ...]]], judged: judge.Judge, name: str, address: str = ""
+) -> list[str]:
     item = judge.Item(name, "1.0", "https://host.invalid/a.whl", "0" * 64, [], address)
     return [text for text, *_ in rule(judged, item)]
 

@@ -125,11 +125,10 @@ def test_what_the_machine_says_of_itself_is_seen_as_it_is(tmp_path: Path) -> Non
     seen = observe(tmp_path / "host", {"gpus": 0, "env": {"HSA_ENABLE_IPC_MODE_LEGACY": "0"}})
     assert seen["legacy"] == "0"
     assert seen["groups"] == sorted({os.getegid(), *os.getgroups()})
-    assert seen["namespaces"]["ipc"] == os.readlink("/proc/self/ns/ipc")
-    assert seen["namespaces"]["pid"] == os.readlink("/proc/self/ns/pid")
-    size = int(subprocess.run(["df", "-B1", "--output=size", "/dev/shm"], capture_output=True, text=True, check=True)
-               .stdout.split()[-1])  # fmt: skip
-    assert seen["namespaces"]["shm_bytes"] == size
+    assert seen["namespaces"]["ipc"] == str(Path("/proc/self/ns/ipc").readlink())
+    assert seen["namespaces"]["pid"] == str(Path("/proc/self/ns/pid").readlink())
+    asked = subprocess.run(["df", "-B1", "--output=size", "/dev/shm"], capture_output=True, text=True, check=True)
+    assert seen["namespaces"]["shm_bytes"] == int(asked.stdout.split()[-1])
     assert observe(tmp_path / "host", {"gpus": 0, "env": {"HSA_ENABLE_IPC_MODE_LEGACY": None}})["legacy"] is None
 
 
