@@ -67,6 +67,20 @@ def recording(text: str, ran: Path, now: Path) -> str:
     return "".join([*lines[: first - 1], f"exec({recorder!r}); ", *lines[first - 1 :]])
 
 
+def lines_of(text: str, mutant: Mutant) -> range:
+    """The lines of the statement that has it, without those that stand in it; a tuple of constants runs in its first."""
+    *_, node = sorted(
+        (
+            node
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.stmt) and node.lineno <= mutant.line and mutant.end <= (node.end_lineno or 0)
+        ),
+        key=lambda node: node.lineno,
+    )
+    body = getattr(node, "body", None)
+    return range(node.lineno, max(node.lineno + 1, body[0].lineno) if body else (node.end_lineno or 0) + 1)
+
+
 def naming(text: str, line: int) -> set[int]:
     """The lines that name what the module's statement at `line` makes."""
     tree = ast.parse(text)
@@ -168,7 +182,7 @@ class Trials:
 
     def asked(self, mutant: Mutant) -> list[str]:
         """The tests that can notice a change, those first that have noticed more in less time."""
-        near = set[str]().union(*(self.running[line] for line in range(mutant.line, mutant.end + 1)))
+        near = set[str]().union(*(self.running[line] for line in lines_of(self.text, mutant)))
         first = near
         if mutant.function == "module":
             first = set[str]().union(*(self.running[line] for line in naming(self.text, mutant.line)))

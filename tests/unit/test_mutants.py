@@ -71,7 +71,10 @@ from __future__ import annotations
 
 import os
 
-KNOWN = ("a", "b")
+KNOWN = (
+    "a",
+    "b",
+)
 FIRST, SECOND = ("a",), ("a",)
 CHOSEN = SECOND[0]
 
