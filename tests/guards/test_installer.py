@@ -211,6 +211,11 @@ def test_an_installer_that_cannot_be_had_is_told_with_the_line_to_change(step: C
         ({"PIP_TRUSTED_HOST": "a b:8"}, {"UV_INSECURE_HOST": "a,b:8"}),
         ({"PIP_FIND_LINKS": "/w file:///x"}, {"UV_FIND_LINKS": "/w,file:///x"}),
         ({"PIP_DEFAULT_TIMEOUT": "60"}, {"UV_HTTP_TIMEOUT": "60"}),
+        ({"PIP_TIMEOUT": "60"}, {"UV_HTTP_TIMEOUT": "60"}),
+        ({"PIP_CLIENT_CERT": "/c.pem"}, {"SSL_CLIENT_CERT": "/c.pem"}),
+        ({"PIP_NO_INDEX": "1"}, {"UV_NO_INDEX": "1"}),
+        ({"PIP_RETRIES": "9"}, {"UV_HTTP_RETRIES": "9"}),
+        ({"PIP_KEYRING_PROVIDER": "disabled"}, {"UV_KEYRING_PROVIDER": "disabled"}),
     ],
     ids="-".join,
 )

@@ -20,12 +20,14 @@ class Mutant:
     Attributes:
         name: what is changed, and how; the same as long as that text stands there.
         function: in which function; `module` outside of all.
+        line, end: the first and the last line that it changes.
         text: the whole file with it.
     """
 
     name: str
     function: str
     line: int
+    end: int
     text: str
 
 
@@ -45,7 +47,7 @@ def mutants(text: str) -> list[Mutant]:
         seen[name] += 1
         numbered = f"{name} ({seen[name]})" if seen[name] > 1 else name
         changed = (whole[:start] + new(old).encode() + whole[end:]).decode()
-        found.append(Mutant(numbered, where, node.lineno, changed))
+        found.append(Mutant(numbered, where, node.lineno, node.end_lineno or 0, changed))
     return found
 
 

@@ -208,7 +208,8 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("consumer", FOUND)
 def test_a_name_that_is_there_is_found(tmp_path: Path, consumer: str) -> None:
-    assert window(tmp_path, consumer).missing == []
+    """The comment: a file that does not name the provider is not looked at."""
+    assert window(tmp_path, f"{consumer}\n# pkg\n").missing == []
 
 
 @pytest.mark.parametrize("consumer", sorted(MISSING))

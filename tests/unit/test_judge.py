@@ -19,7 +19,7 @@ from builder.inside import judge
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 FILE = "requirements/vllm/rocm.txt"
 WHERE = "change images/x.yaml, sources.vllm.requirements (line 71)"
@@ -163,7 +163,8 @@ several_pips = pytest.mark.parametrize("version", ["23.0.1", "newest"])
 
 @several_pips
 def test_a_clean_plan_is_installed_exactly(step: Step) -> None:
-    assert step.install("clean # for a reason\n") == {"clean": "1.0", "helper": "1.5"}
+    done = step.judge("clean # for a reason\n")
+    assert (done.returncode, done.stdout) == (0, "judge: VLLM: 2 distributions, done\n"), done.stderr
     plan = step.image.read("plans/VLLM.json")
     assert plan["step"] == "VLLM"
     helper = next(item for item in plan["distributions"] if item["name"] == "helper")
@@ -322,6 +323,11 @@ def test_what_an_override_lacks_is_exactly_what_is_waived(step: Step) -> None:
     told = step.refusal("opencv\nnumpy\n", policy={"overrides": waived})
     assert "opencv 4.11.0, an override, lacks no numpy: its waiver has to go" in told
     assert "change images/x.yaml, pip_check.OpenCV.numpy" in told
+
+
+def test_an_override_that_the_base_has_in_another_version_is_not_ours_to_judge(step: Step) -> None:
+    Wheel("opencv", "4.13.0", ("numpy>=2",)).unpack(step.image.site)
+    assert step.install("helper\n") == {"helper": "1.5"}
 
 
 def test_what_is_locked_is_taken_where_it_is_asked_for_and_nothing_is_installed_because_of_it(step: Step) -> None:
@@ -589,3 +595,52 @@ def test_the_seal_of_the_tests_is_the_one_that_the_program_makes(step: Step) -> 
     assert step.image.run("seal", "create", *SEALED).returncode == 0
     after = step.image.read("seal.json")["distributions"]
     assert all(after[name]["version"] == rule["version"] for name, rule in before.items())
+
+
+# A rule by itself
+
+
+def judging(folder: Path, *sealed: str, **policy: Any) -> judge.Judge:
+    """The judge of a base that has these distributions."""
+    texts = {"policy.json": {**POLICY, **policy}, "sets/VLLM.json": RULES,
+             "seal.json": {"distributions": {name: {"version": "1.0"} for name in sealed}, "modules": []}}  # fmt: skip
+    for name, value in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(value), encoding="utf-8")
+    return judge.Judge(folder, "VLLM", folder)
+
+
+def found(
+    rule: Callable[..., Iterable[tuple[str, ...]]], judged: judge.Judge, name: str, address: str = ""
+) -> list[str]:
+    item = judge.Item(name, "1.0", "https://host.invalid/a.whl", "0" * 64, [], address)
+    return [text for text, *_ in rule(judged, item)]
+
+
+def test_no_member_of_torchs_family_comes_where_the_base_has_none(tmp_path: Path) -> None:
+    judged = judging(tmp_path, "torch")
+    family = ["pytorch-triton-rocm", "torchaudio", "torchvision", "triton", "triton-rocm"]
+    assert [name for name in [*family, "torch", "helper"] if found(judge.absent_family, judged, name)] == family
+    assert found(judge.absent_family, judging(tmp_path), "torch")
+
+
+def test_a_name_that_would_be_sealed_is_a_strangers_where_the_base_has_none(tmp_path: Path) -> None:
+    judged = judging(tmp_path, "torch")
+    assert found(judge.absent_sealed, judged, "apex") == ["is sealed as apex, and the base has none"]
+    assert found(judge.absent_sealed, judged, "torch") == found(judge.absent_sealed, judged, "helper") == []
+
+
+def test_what_comes_from_an_address_is_vouched_for_by_no_index(tmp_path: Path) -> None:
+    told = "comes from an address, https://host.invalid/a.whl: no index vouches for it"
+    assert found(judge.direct, judging(tmp_path), "helper", "an address") == [told]
+    assert found(judge.direct, judging(tmp_path), "helper") == []
+
+
+def test_a_plan_is_asked_about_by_every_rule(step: Step, tmp_path: Path) -> None:
+    """A name that is sealed elsewhere, and one that a dependency has by its address."""
+    wheels.index(tmp_path / "more", [Wheel("apex", "1.0"), Wheel("helper", "7.0")])
+    (helper,) = (tmp_path / "more" / "files").glob("helper-7.0*")
+    wheels.index(tmp_path / "more", [Wheel("wantsfile", "1.0", (f"helper @ {helper.as_uri()}",))])
+    told = step.refusal("apex\nwantsfile\n", PIP_FIND_LINKS=str(tmp_path / "more" / "files"))
+    assert "apex 1.0 is sealed as apex, and the base has none" in told
+    assert f"helper 7.0 comes from an address, {helper.as_uri()}: no index vouches for it" in told
