@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.all_changes import LATER_TAG
+from benchmarks.all_changes import LATER_TAGS
 from benchmarks.changes import OWN
 from benchmarks.every_key import OF_THE_FIRST
 from benchmarks.timing import ROOT
@@ -51,7 +51,9 @@ for wheel in $(find {place}/prebuilt -name '*.whl'); do
     {python} -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1], "a").comment = b"later"' {place}/later/${{wheel##*/}}
 done
 ln -s vime {github}/vllm-project/vime.git
-if [ -d {github}/vllm-project/vllm ]; then git -C {github}/vllm-project/vllm tag {tag} next; fi
+if [ -d {github}/vllm-project/vllm ]; then git -C {github}/vllm-project/vllm tag {vllm} next; fi
+engine={github}/ROCm/TransformerEngine.git
+if [ -d $engine ]; then git -C $engine tag {transformer_engine} next; fi
 """
 
 
@@ -124,7 +126,7 @@ def ground(engine: Engine, written: Manifest, tools: Sequence[Path], stack: Exit
     stand_in = lighter(engine, written)
     stack.callback(engine.remove_image, stand_in.reference)
     python = facts.of(written, ROOT).python.executable
-    script = MORE.format(place=PLACE, github=GITHUB, python=python, tag=LATER_TAG)
+    script = MORE.format(place=PLACE, github=GITHUB, python=python, **LATER_TAGS)
     names = []
     with tempfile.TemporaryDirectory() as context:
         (Path(context) / "later").mkdir()
