@@ -16,6 +16,9 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "builder/inside/device.py",
         'unzstd: remove `raise Unreadable("compressed with zstd, and the image has no libzstd.s`',
     ): ("the machine of the tests has the library"),
+    ("builder/inside/checked.py", "ask: remove `self.end()`"): (
+        "whoever gives no answer has ended, is ended by the watch, or ends when nobody can ask it any more"
+    ),
     ("builder/inside/source.py", "insist: remove `time.sleep(PAUSE_S)`"): "a busy host is asked again sooner",
     ("builder/inside/imports.py", "defines: leave out `star`"): "for mypy: a `*` always has a module",
     ("builder/inside/imports.py", "has: leave out `HERE not in found`"): (
