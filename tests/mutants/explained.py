@@ -34,10 +34,4 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ),
     ("builder/rules.py", "module: remove an entry of `Context`"): "a type, which mypy reads and no run does",
     ("builder/toolchain.py", "module: remove an entry of `11`"): "another Python's library is taken, of the same make",
-    **{
-        ("builder/dockerfile.py", f'module: remove an entry of `"{word}"`'): (
-            "a word of the shell that would be called a tool: a false alarm, no fault that passes"
-        )
-        for word in ("declare", "do", "done", "export", "false", "for", "set", "until", "wait", "while", "{")
-    },
 }
