@@ -214,3 +214,8 @@ def test_only_an_assignment_before_a_command_leaves_a_command_to_be_expected() -
 
 def test_a_comment_is_no_instruction() -> None:
     assert [each.keyword for each in dockerfile.parse("# FROM a\n  # FROM b\n\nFROM c\n")] == ["FROM"]
+
+
+@pytest.mark.parametrize("word", ["if", "then", "else", "elif", "while", "until", "do", "!", "{"])
+def test_what_follows_a_word_of_the_shell_is_called(word: str) -> None:
+    assert dockerfile.commands(step(f"{word} git x")) == {"git"}
