@@ -4,7 +4,6 @@ from __future__ import annotations
 
 EXPLAINED: dict[tuple[str, str], str] = {
     ("builder/claims.py", "_has: remove `return False`"): "what comes back then, None, is as false",
-    ("builder/consistency.py", "_other_source: leave out `did_you_mean(other, order)`"): "another hint, the same fault",
     ("builder/dockerfile.py", 'commands: leave out `not set(word) & set("<>")`'): (
         "a redirection to a program of PATH would be called one more tool: a false alarm, no fault that passes"
     ),

@@ -140,6 +140,8 @@ FOUND = [
     "try:\n    from pkg import gone\nexcept BaseException:\n    gone = None",
     "try:\n    from pkg import gone\nexcept Exception:\n    gone = None",
     "from pkg import core\n{core.anything for core in ()}",
+    "from pkg import core\nx = (core.anything for core in ())",
+    "import pkg.core as c\nasync def f(c):\n    return c.anything",
     "from pkg import __dict__, __doc__, __file__, __loader__, __name__, __package__, __path__, __spec__",
     "from pkg.core import Engine\nodd = '\\d'",
     "def import_module(): ...\nimport_module()",
