@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,26 @@ def test_nobody_is_told_of_tools_where_nobody_knows_them() -> None:
 def test_a_variable_that_the_file_sets_to_native_is_found(line: str) -> None:
     text = GOOD.replace('ENV GPU_ARCHS="gfx942"', f'ENV GPU_ARCHS="gfx942"\n{line}')
     assert broken_rules(text) == {"no_variable_is_native"}
+
+
+def test_no_word_of_the_shell_is_called_a_tool() -> None:
+    """All that bash itself knows of these, as it says."""
+    words = "case cd declare do done echo elif else esac exec exit export false fi for if local printf read return set"
+    words += " test then trap true unset until wait while { !"
+    said = subprocess.run(["bash", "-c", "compgen -b; compgen -k"], capture_output=True, text=True, check=True).stdout
+    assert set(words.split()) <= set(said.split())
+    assert [word for word in words.split() if word in dockerfile.commands(step(f"{word} x"))] == []
+
+
+def test_only_an_assignment_before_a_command_leaves_a_command_to_be_expected() -> None:
+    assert dockerfile.commands(step("CC=x make")) == {"make"}
+    assert dockerfile.commands(step("make CC=x other")) == {"make"}
+
+
+def test_a_comment_is_no_instruction() -> None:
+    assert [each.keyword for each in dockerfile.parse("# FROM a\n  # FROM b\n\nFROM c\n")] == ["FROM"]
+
+
+@pytest.mark.parametrize("word", ["if", "then", "else", "elif", "while", "until", "do", "!", "{"])
+def test_what_follows_a_word_of_the_shell_is_called(word: str) -> None:
+    assert dockerfile.commands(step(f"{word} git x")) == {"git"}
