@@ -141,6 +141,7 @@ FOUND = [
     "try:\n    from pkg import gone\nexcept Exception:\n    gone = None",
     "from pkg import core\n{core.anything for core in ()}",
     "from pkg import core\nx = (core.anything for core in ())",
+    "from pkg import core\nx = {core.anything: 1 for core in ()}",
     "import pkg.core as c\nasync def f(c):\n    return c.anything",
     "from pkg import __dict__, __doc__, __file__, __loader__, __name__, __package__, __path__, __spec__",
     "from pkg.core import Engine\nodd = '\\d'",
@@ -268,6 +269,10 @@ def test_a_name_whose_import_failed_is_missing_with_the_reason(tmp_path: Path) -
 def test_a_consumer_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     (line,) = window(tmp_path, "from pkg import Engine\ndef (\n").missing
     assert line.startswith("app/main.py cannot be read: ")
+
+
+def test_a_file_that_names_no_provider_is_nobodys_to_read(tmp_path: Path) -> None:
+    assert window(tmp_path, {"app/main.py": "import pkg\n", "app/other.py": "def (\n"}).missing == []
 
 
 def test_a_waived_miss_stays_listed_and_an_idle_waiver_is_reported(tmp_path: Path) -> None:
