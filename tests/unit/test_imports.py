@@ -384,6 +384,11 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert [str(path.relative_to(tmp_path)) for path in imports.python_files(tmp_path)] == sorted(files)
 
 
+def test_a_try_that_catches_no_failed_import_needs_what_it_tries_and_what_comes_then(tmp_path: Path) -> None:
+    found = window(tmp_path, "try:\n    import pkg.gone\nexcept KeyError:\n    pass\nelse:\n    from pkg import Missing")
+    assert [line.partition(",")[0] for line in found.missing] == ["pkg.gone", "pkg.Missing"]
+
+
 def test_files_are_parsed_side_by_side_whatever_a_collection_does_between() -> None:
     def let_another_in(*_: object) -> None:
         time.sleep(0.0001)
