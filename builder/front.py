@@ -153,10 +153,11 @@ def engine() -> Engine:
     Raises:
         EngineError: where there is none that can be used.
     """
-    from builder import cleaning  # noqa: PLC0415
     from builder.engine import Engine  # noqa: PLC0415 - the docker SDK is dear to import
 
     found = Engine(owner="vime-images")
+    from builder import cleaning  # noqa: PLC0415 - of no use without an engine
+
     for name in cleaning.after_killed(found):
         say(f"removed container {name}: its process was killed")
     return found

@@ -337,8 +337,8 @@ def test_quiet_leaves_data_and_errors_before_the_command_and_after_it(project: P
 
 def test_verbose_tells_what_is_asked_with_seconds_and_what_led_to_an_error(project: Project) -> None:
     done = project.run("preflight", NAME, "--offline", "--verbose")
-    assert re.search(r"^git .*cat-file -e .* \(\d+\.\d\d s\)$", done.stderr, re.MULTILINE)
-    assert "cat-file" not in project.run("preflight", NAME, "--offline").stderr
+    assert re.search(r"^git .*rev-parse --verify .* \(\d+\.\d\d s\)$", done.stderr, re.MULTILINE)
+    assert "rev-parse" not in project.run("preflight", NAME, "--offline").stderr
     command = [sys.executable, "-m", "builder", "-v", "engine"]
     environment = os.environ | {"DOCKER_HOST": "unix:///nowhere.sock"}
     told = subprocess.run(

@@ -40,7 +40,8 @@ def one(tmp_path: Path) -> Project:
 def test_a_writer_that_is_killed_leaves_every_file_old_or_new(
     one: Project, killed: Kills, words: tuple[str, ...]
 ) -> None:
-    killed(words[0], Command(words=words, root=one.root, folders=WRITTEN, environment=NOWHERE))
+    once = words[0] == "new"
+    killed(words[0], Command(words=words, root=one.root, folders=WRITTEN, once=once, environment=NOWHERE))
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["from the cache", "that fetches"])
