@@ -385,7 +385,9 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 
 def test_a_try_that_catches_no_failed_import_needs_what_it_tries_and_what_comes_then(tmp_path: Path) -> None:
-    found = window(tmp_path, "try:\n    import pkg.gone\nexcept KeyError:\n    pass\nelse:\n    from pkg import Missing")
+    found = window(
+        tmp_path, "try:\n    import pkg.gone\nexcept KeyError:\n    pass\nelse:\n    from pkg import Missing"
+    )
     assert [line.partition(",")[0] for line in found.missing] == ["pkg.gone", "pkg.Missing"]
 
 
