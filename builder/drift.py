@@ -83,7 +83,8 @@ def _scripts(history: Sequence[str], rendered: Sequence[Instruction]) -> Iterato
             yield f"step {name}: the image has no such script"
     for script in ours:
         if script not in wanted:
-            yield f"step that is rendered no more: {script.partition(chr(10))[0][:100]}"
+            first = script.partition("\n")[0]
+            yield f"step that is rendered no more: {first[:100]}"
 
 
 def names(text: str) -> dict[str, str]:

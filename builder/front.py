@@ -123,13 +123,13 @@ def bases(_context: click.Context, _parameter: click.Parameter, begun: str) -> l
     return sorted(path.stem for path in (ROOT / facts.FOLDER).glob(f"{glob.escape(begun)}*.yaml"))
 
 
-def targets(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def targets(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """For the shell: GPU targets of the image that was named; of every image where none was."""
     from builder import manifest as manifests  # noqa: PLC0415
 
     named = context.params.get("name")
     found: dict[str, None] = {}
-    known = images(context, _parameter, "")
+    known = images(context, parameter, "")
     for image in [named] if named in known else known:
         with contextlib.suppress(BuilderError, OSError):
             found |= dict.fromkeys(manifests.load(ROOT / "images" / f"{image}.yaml").gpu_targets)
@@ -156,7 +156,8 @@ def engine() -> Engine:
     from builder.engine import Engine  # noqa: PLC0415 - the docker SDK is dear to import
 
     found = Engine(owner="vime-images")
-    from builder import cleaning  # noqa: PLC0415 - of no use without an engine
+    # Behind the engine: who may not talk to one is told that, and nothing of what is imported for it.
+    from builder import cleaning  # noqa: PLC0415
 
     for name in cleaning.after_killed(found):
         say(f"removed container {name}: its process was killed")

@@ -123,7 +123,9 @@ def _begin(held: Held) -> None:
     unfinished = held.folder.with_suffix(".unfinished")
     for path in (unfinished, held.folder):
         shutil.rmtree(path, ignore_errors=True)
-    _run(["init", "--quiet", "--bare", str(unfinished)], TIME_LIMIT_S, held=held)
+    done = _run(["init", "--quiet", "--bare", str(unfinished)], TIME_LIMIT_S, held=held)
+    if done.returncode:
+        raise GitError("no commit", done.stderr.strip(), str(held.folder))
     unfinished.rename(held.folder)
 
 

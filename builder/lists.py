@@ -27,8 +27,6 @@ SCHEMA = 1
 
 Entry = dict[str, object]
 
-_JSON = json.JSONEncoder().encode
-
 
 def cache_mount(name: str) -> str:
     """A cache mount as it is written after `--mount=`."""
@@ -139,15 +137,15 @@ def _lines(entries: Mapping[str, object]) -> Iterator[str]:
         comma = "," if key != keys[-1] else ""
         value = entries[key]
         if isinstance(value, Mapping) and value:
-            yield f" {_JSON(key)}: {{"
-            yield from _joined(f"  {_JSON(name)}: {_JSON(item)}" for name, item in value.items())
+            yield f" {json.dumps(key)}: {{"
+            yield from _joined(f"  {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
             yield f" }}{comma}"
         elif isinstance(value, Sequence) and not isinstance(value, str) and value:
-            yield f" {_JSON(key)}: ["
-            yield from _joined(f"  {_JSON(item)}" for item in value)
+            yield f" {json.dumps(key)}: ["
+            yield from _joined(f"  {json.dumps(item)}" for item in value)
             yield f" ]{comma}"
         else:
-            yield f" {_JSON(key)}: {_JSON(value)}{comma}"
+            yield f" {json.dumps(key)}: {json.dumps(value)}{comma}"
     yield "}"
 
 

@@ -18,6 +18,7 @@ from builder.engine import Engine
 from builder.facts import Facts
 from builder.lists import HOME
 from builder.manifest import Manifest
+from builder.report import Check, Outcome, Report
 
 CHECKS = [
     {"name": "torch is a ROCm build", "kind": "torch_rocm", "outcome": "passed"},
@@ -39,6 +40,20 @@ Architecture: amd64
 Version: 1.0
 
 """
+
+
+def report(image_id: str, outcome: Outcome) -> Report:
+    """What the verification of an image came to, of one check."""
+    check = Check(name="torch imports", kind="import", outcome=outcome, detail="", hint="", seconds=0.1)
+    return Report(
+        image="rocm7.14",
+        image_id=image_id,
+        tag=None,
+        gpu_targets=("gfx942",),
+        pins="as manifest",
+        arguments={},
+        checks=(check,),
+    )
 
 
 def written(of: Manifest = MANIFEST) -> dict[str, str]:

@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import hollow
 import pytest
 from conftest import FACTS, MANIFEST, ROOT, root_archive
 from test_records import GOOD, INSIDE, STEP
@@ -20,7 +21,6 @@ from builder import contents, project, proof, side
 from builder.engine import Engine
 from builder.errors import OUR_FAULT, BaseFactsError, ForgedRecordError
 from builder.lists import HOME
-from builder.report import Check, Report
 
 NAME = MANIFEST.name
 TAG = "vime:forged-gfx942"
@@ -116,17 +116,7 @@ def checkout(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("case", [case for case in FORGED if case != "more than fits"])
 def test_a_lock_is_not_taken_from_forged_records(engine: Engine, checkout: Path, case: str) -> None:
     forged(engine, FORGED[case])
-    check = Check(name="a", kind="b", outcome="passed", detail="", hint="", seconds=0.1)
-    report = Report(
-        image="forged",
-        image_id=engine.image_id(TAG) or "",
-        tag=TAG,
-        gpu_targets=("gfx942",),
-        pins="as manifest",
-        arguments={},
-        checks=(check,),
-    )
-    proof.keep(checkout, report)
+    proof.keep(checkout, hollow.report(engine.image_id(TAG) or "", "passed"))
     before = {path: path.read_bytes() for path in (checkout / "images").rglob("*") if path.is_file()}
     done = run(checkout, engine, "lock", "forged")
     assert (done.returncode, done.stdout) == (ForgedRecordError.exit_code, ""), done.stderr

@@ -24,7 +24,7 @@ from builder.build import Order
 from builder.engine import CLIENT, OWNER, Engine
 from builder.errors import VerificationError
 from builder.lists import HOME
-from builder.report import Check, Report
+from builder.report import Report
 
 NAME = "killed"  # a tag that no other test has
 TAG = f"vime:{NAME}-gfx942"
@@ -66,18 +66,7 @@ def left(engine: Engine, root: Path) -> Callable[[], object]:
 
 def passed(root: Path, engine: Engine, tag: str) -> None:
     """Have an image count as verified."""
-    check = Check(name="a", kind="b", outcome="passed", detail="", hint="", seconds=0.1)
-    image_id = engine.image_id(tag) or ""
-    report = Report(
-        image=NAME,
-        image_id=image_id,
-        tag=None,
-        gpu_targets=("gfx942",),
-        pins="as manifest",
-        arguments={},
-        checks=(check,),
-    )
-    proof.keep(root, report)
+    proof.keep(root, hollow.report(engine.image_id(tag) or "", "passed"))
 
 
 @pytest.fixture
@@ -96,16 +85,20 @@ def recorded(engine: Engine, root: Path) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_a_lock_that_is_killed(root: Path, killed: Kills, left: Callable[[], object]) -> None:
+def test_a_lock_that_is_killed_leaves_files_whole_and_the_engine_clean(
+    root: Path, killed: Kills, left: Callable[[], object]
+) -> None:
     killed("lock", Command(words=("lock", NAME), root=root, folders=("dockerfiles", "images"), left=left))
 
 
-def test_an_explain_that_is_killed(root: Path, killed: Kills, left: Callable[[], object], recorded: str) -> None:
+def test_an_explain_that_is_killed_leaves_the_engine_clean(
+    root: Path, killed: Kills, left: Callable[[], object], recorded: str
+) -> None:
     """It writes nothing, and has a container that never starts."""
     killed("explain", Command(words=("explain", recorded), root=root, folders=("images",), left=left))
 
 
-def test_facts_that_are_killed(
+def test_facts_that_are_killed_leave_their_file_whole_and_the_engine_clean(
     engine: Engine, root: Path, killed: Kills, left: Callable[[], object], tmp_path: Path
 ) -> None:
     (tmp_path / "context").mkdir()
@@ -117,13 +110,15 @@ def test_facts_that_are_killed(
         engine.remove_image(image)
 
 
-def test_a_verification_that_is_killed(root: Path, killed: Kills, left: Callable[[], object], recorded: str) -> None:
+def test_a_verification_that_is_killed_leaves_files_whole_and_the_engine_clean(
+    root: Path, killed: Kills, left: Callable[[], object], recorded: str
+) -> None:
     """Of an image that fails it: the proof, and the report as JSON and as a page, are written all the same."""
     words, code = ("verify", recorded, "--report", "build/report.json"), VerificationError.exit_code
     killed("verify", Command(words=words, root=root, folders=("build",), code=code, read=timed, left=left))
 
 
-def test_a_rehearsal_that_is_killed(
+def test_a_rehearsal_that_is_killed_leaves_files_whole_and_the_engine_clean(
     engine: Engine, clean: tuple[Order, Report], root: Path, killed: Kills, left: Callable[[], object]
 ) -> None:
     """All of its steps are in the engine's cache; the tag, the proof, the timings and both reports are written anew."""
@@ -143,6 +138,8 @@ def host(_debian: None, tmp_path: Path) -> Iterator[str]:
         yield found
 
 
-def test_a_push_that_is_killed(root: Path, killed: Kills, left: Callable[[], object], recorded: str, host: str) -> None:
+def test_a_push_that_is_killed_leaves_no_name_of_the_registry(
+    root: Path, killed: Kills, left: Callable[[], object], recorded: str, host: str
+) -> None:
     """The engine has the image under the registry's name only as long as it pushes."""
     killed("push", Command(words=("push", recorded, host), root=root, folders=("build",), left=left))

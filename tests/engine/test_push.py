@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hollow
 import pytest
 from private import client, private_engine
 from registries import PASSWORD, USER, free_port, pushed, registry
@@ -21,7 +22,7 @@ from builder import buildkit, errors, proof, push
 from builder.engine import Engine
 from builder.errors import BuilderError, UnprovedError
 from builder.project import ROOT
-from builder.report import Check, Outcome, Report
+from builder.report import Outcome
 from builder.trace import Event
 
 NOTE = ROOT / "build/tests/pushing.json"
@@ -61,19 +62,6 @@ def refused(engine: Engine, tag: str, host: str, kind: type[BuilderError]) -> Bu
     assert type(caught.value) is kind, caught.value
     assert engine.image_id(name) is None, "the name that the engine needed is taken back"
     return caught.value
-
-
-def report(image_id: str, outcome: Outcome) -> Report:
-    check = Check(name="torch imports", kind="import", outcome=outcome, detail="", hint="", seconds=0.1)
-    return Report(
-        image="rocm7.14",
-        image_id=image_id,
-        tag=None,
-        gpu_targets=("gfx942",),
-        pins="as manifest",
-        arguments={},
-        checks=(check,),
-    )
 
 
 # As it should be
@@ -139,7 +127,7 @@ def test_the_command_prints_the_name_with_its_digest_and_what_the_image_has_pass
     engine: Engine, image: str, plain: str
 ) -> None:
     image_id = engine.image_id(image) or ""
-    proof.keep(ROOT, report(image_id, "passed"))
+    proof.keep(ROOT, hollow.report(image_id, "passed"))
     try:
         done = run(engine, "push", image, plain)
         assert done.returncode == 0, done.stderr
@@ -162,9 +150,9 @@ def test_an_image_whose_last_verification_did_not_pass_is_not_pushed(
     engine: Engine, image: str, tmp_path: Path, outcome: Outcome
 ) -> None:
     image_id = engine.image_id(image) or ""
-    proof.keep(tmp_path, report(image_id, "passed"))
+    proof.keep(tmp_path, hollow.report(image_id, "passed"))
     assert proof.passed(tmp_path, image_id, image).image_id == image_id
-    proof.keep(tmp_path, report(image_id, outcome))
+    proof.keep(tmp_path, hollow.report(image_id, outcome))
     with pytest.raises(UnprovedError, match=f"has not passed its checks: .* 0 passed.*\n.*verify {image}"):
         proof.passed(tmp_path, image_id, image)
 
@@ -186,7 +174,7 @@ def test_an_image_that_is_none_of_ours_is_refused(engine: Engine, tiny: str, pla
 
 def test_a_proof_that_cannot_be_read_proves_nothing(tmp_path: Path) -> None:
     image_id = f"sha256:{'1' * 64}"
-    proof.keep(tmp_path, report(image_id, "passed"))
+    proof.keep(tmp_path, hollow.report(image_id, "passed"))
     path = proof._path(tmp_path, image_id)  # noqa: SLF001
     for text in ("", "{}", "[]", path.read_text().replace("111", "222"), path.read_text().replace('"passed"', '"ok"')):
         path.write_text(text)
