@@ -102,7 +102,8 @@ def _named(engine: Engine, tag: str, name: str, note: Path) -> Iterator[None]:
         engine.tag(tag, name)
         yield
     finally:
-        _give_back(engine, note)
+        with contextlib.suppress(EngineError):  # it stays noted, for the next push
+            _give_back(engine, note)
 
 
 def _give_back(engine: Engine, note: Path) -> None:
@@ -110,11 +111,10 @@ def _give_back(engine: Engine, note: Path) -> None:
     if not note.is_file():
         return
     given = json.loads(note.read_text("utf-8"))
-    with contextlib.suppress(EngineError):
-        if given["before"]:
-            engine.tag(given["before"], given["name"])
-        else:
-            engine.remove_image(given["name"])
+    if given["before"] and engine.image_id(given["before"]):
+        engine.tag(given["before"], given["name"])
+    elif engine.image_id(given["name"]):
+        engine.remove_image(given["name"])
     note.unlink()
 
 

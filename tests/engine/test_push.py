@@ -108,6 +108,18 @@ def test_a_name_that_a_killed_push_has_left_goes_with_the_next_one(
     engine.remove_image(theirs)
 
 
+def test_a_name_that_an_engine_has_stays_noted_while_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = tmp_path / "pushing.json"
+    note.write_text(json.dumps({"name": "localhost/team/vime:left", "before": None}))
+    with private_engine(tmp_path / "engine") as private, client(private, monkeypatch) as gone:
+        pass
+    with pytest.raises(errors.EngineError):
+        push.push(gone, "vime:left", "localhost/team/vime:left", quiet, note)
+    assert note.exists()
+
+
 def test_a_login_is_taken_from_where_docker_login_put_it(
     engine: Engine, image: str, locked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
