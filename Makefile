@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 ##@ Images (ROCM=7.14)
 
 .PHONY: rehearse
-rehearse: engine ## build and verify the image's Dockerfile on a small stand-in base
+rehearse: images/$(IMAGE).yaml engine ## build and verify the image's Dockerfile on a small stand-in base
 	@$(RUN) rehearse $(IMAGE) $(ARGS)
 
 .PHONY: rehearse-all
@@ -23,7 +23,7 @@ rehearse-all: engine ## the same for every image
 	@set -e; for image in $(basename $(notdir $(wildcard images/*.yaml))); do $(RUN) rehearse $$image $(ARGS); done
 
 .PHONY: image
-image: engine ## build, verify and tag the image on its real base
+image: images/$(IMAGE).yaml engine ## build, verify and tag the image on its real base
 	@$(RUN) image $(IMAGE) $(ARGS)
 
 .PHONY: image-all
@@ -43,7 +43,7 @@ push: engine ## push a verified image, and print its digest (TAG=vime:rocm7.14-g
 	@$(RUN) push $(TAG) $(REGISTRY) $(ARGS)
 
 .PHONY: lock
-lock: engine ## hold the versions that the verified image has installed: its next build installs the same
+lock: images/$(IMAGE).yaml engine ## hold the versions that the verified image has installed: its next build installs the same
 	@$(RUN) lock $(IMAGE)
 
 .PHONY: explain
@@ -85,7 +85,7 @@ probe: engine ## see what this machine's GPUs do for an image with a ROCm torch 
 	@$(RUN) probe $(TAG)
 
 .PHONY: debug
-debug: engine ## a shell in the image before a step, on the stand-in base (STEP=BUILD_VLLM)
+debug: images/$(IMAGE).yaml engine ## a shell in the image before a step, on the stand-in base (STEP=BUILD_VLLM)
 	@$(RUN) debug $(IMAGE) $(STEP) --rehearsal
 
 .PHONY: render
@@ -93,6 +93,10 @@ render: $(VENV)/runtime ## write the image's Dockerfile from its manifest
 	@$(RUN) render $(IMAGE)
 
 ##@ The engine
+
+# An image that is not there is told before an engine is started for it.
+images/%.yaml: | $(VENV)/runtime
+	@$(RUN) render $*
 
 .PHONY: engine
 engine: $(VENV)/runtime ## find a container engine; start a private one where none answers

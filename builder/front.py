@@ -222,15 +222,23 @@ def show(report: Report, *, as_json: bool = False, strict: bool = False) -> None
         click.echo(f"\n{report.tag}  {report.image_id}")
         if report.fixed_tag:
             click.echo(report.fixed_tag)
-    if not report.passed:
-        failed = report.count("failed")
-        hint = "each says above what to change; docs/checks.md has every check"
-        raise VerificationError(Problem(f"{failed} of {len(report.checks)} checks failed: no tag given", hint=hint))
-    if strict and not report.passed_strictly:
-        untried = report.count("could not run")
-        raise VerificationError(
-            Problem(
-                f"{untried} of {len(report.checks)} checks could not run, and --strict is given",
-                hint="the reasons are above; without --strict, what could not run keeps nothing back",
-            )
-        )
+    hint = "each says above what to change; docs/checks.md has every check"
+    assert_passed(report, "no tag given", hint, strict=strict)
+
+
+def assert_passed(report: Report, so: str, hint: str, *, strict: bool) -> None:
+    """Refuse a report that has not passed; with `strict`, also one of which a check could not run.
+
+    Args:
+        so: what follows from that, in half a sentence.
+
+    Raises:
+        VerificationError
+    """
+    if report.passed_strictly if strict else report.passed:
+        return
+    failed, untried, every = report.count("failed"), report.count("could not run"), len(report.checks)
+    what = f"{failed} of {every} checks failed" if failed else f"{untried} of {every} checks could not run"
+    if report.passed:
+        what, hint = f"{what}, and --strict is given", "the reasons are above; without --strict, they keep nothing back"
+    raise VerificationError(Problem(f"{what}: {so}", hint=hint))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from builder.engine import Engine
     from builder.observed import Probed
-    from builder.report import Report
 
 # The docker SDK is imported where it is used: every help does without.
 
@@ -191,18 +190,8 @@ def probe(image: str, python: str | None, file: Path | None, as_json: bool, stri
     else:
         _tell(probed)
         click.echo(report.table())
-    _assert_passed(report, probed.sentence, strict=strict)
-
-
-def _assert_passed(report: Report, sentence: str, *, strict: bool) -> None:
-    from builder.errors import Problem, VerificationError  # noqa: PLC0415
-
-    if report.passed_strictly if strict else report.passed:
-        return
-    failed, untried, all_ = report.count("failed"), report.count("could not run"), len(report.checks)
-    what = f"{failed} of {all_} checks failed" if failed else f"{untried} of {all_} could not run"
     hint = "docs/gpu.md has what each check means, and what to change"
-    raise VerificationError(Problem(f"{what}; {sentence}", hint=hint))
+    front.assert_passed(report, probed.sentence, hint, strict=strict)
 
 
 def _probed(engine: Engine, image_id: str, python: str | None) -> Probed:

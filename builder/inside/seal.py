@@ -282,7 +282,6 @@ def main() -> None:
             version, record = metadata.version(name), record_sha256(files)
             sealed[name] = {"version": version, "record_sha256": record, "files": files, "step": step}
         seal |= {"guests": guests(list(sealed)), "modules": sorted(modules_of(list(sealed)))}
-        given.root.mkdir(parents=True, exist_ok=True)
         (given.root / "seal.json").write_text(json.dumps(seal), encoding="utf-8")
         lines = [f"{name}=={sealed[name]['version']}\n" for name in sorted(sealed)]
         (given.root / "constraints.txt").write_text("".join(lines), encoding="utf-8")

@@ -85,7 +85,7 @@ def test_the_command_ends_with_21_where_nothing_could_be_tried_and_says_so_in_on
     written = json.loads(done.stdout)
     assert written["table"] == []
     assert {check["outcome"] for check in written["checks"]} == {"could not run"}
-    assert f"error: 7 of 7 could not run; {written['sentence']}" in done.stderr
+    assert f"error: 7 of 7 checks could not run: {written['sentence']}" in done.stderr
 
 
 def test_an_empty_name_is_no_image(engine: Engine) -> None:

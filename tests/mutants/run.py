@@ -40,7 +40,7 @@ GUARDED = {
     "builder/inside/probe.py": ("tests/unit/test_probe.py",),
     "builder/inside/device.py": ("tests/unit/test_device.py",),
     "builder/inside/source.py": ("tests/unit/test_source.py",),
-    "builder/inside/judge.py": ("tests/unit/test_judge.py",),
+    "builder/inside/judge.py": ("tests/unit/test_judge.py", "tests/guards/test_installer.py"),
     "builder/inside/installer.py": ("tests/guards/test_installer.py",),
 }
 HEAD = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,15 @@ def open_to_all(folder: Path) -> None:
     for path in (folder, *folder.parents):
         if path.stat().st_uid == os.getuid() and path != Path("/"):
             path.chmod(path.stat().st_mode | 0o055)
+
+
+@pytest.mark.parametrize("goal", ["rehearse", "image", "lock", "debug"])
+def test_an_image_that_is_not_there_is_told_before_an_engine_is_looked_for(tmp_path: Path, goal: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    (tmp_path / "runtime").touch()
+    command = ["make", goal, "IMAGE=wrong", f"VENV={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("error: no image 'wrong'\n    hint: known are ")
+    assert (tmp_path / "asked").read_text("utf-8") == "-m builder render wrong\n"
