@@ -33,7 +33,8 @@ Made by `make kills` on {date}, Python {python}; do not edit. `make test` kills 
 Each was killed by SIGKILL at random moments of its time, more of them towards its end, where it writes: every second
 time with all that it had started, else alone, so that its git, uv or build lived on. After each kill every file that
 it writes was the old one or the new one, and whole; where it has to do with an engine, nothing of it was left there
-once the next command had started; and the same command, run again, came to what it comes to when nobody kills it.
+once the next command had started; and the same command, run again, came to what it comes to when nobody kills it. A
+push also has a note of the name that it gives the image: whole, and there only while it is at it.
 
 Files are read before the first, between, or after the last was replaced; {unfinished} counts those beside them that
 were not finished. They are in nobody's way, and git ignores them.
