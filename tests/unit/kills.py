@@ -37,7 +37,8 @@ once the next command had started; and the same command, run again, came to what
 push also has a note of the name that it gives the image: whole, and there only while it is at it.
 
 Files are read before the first, between, or after the last was replaced; {unfinished} counts those beside them that
-were not finished. They are in nobody's way, and git ignores them.
+were not finished. They are in nobody's way, and git ignores them. Of a command that leaves no file in the end, all is
+before.
 
 | command | kills | before | between | after | {unfinished} |
 | --- | --- | --- | --- | --- | --- |
