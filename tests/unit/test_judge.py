@@ -230,6 +230,11 @@ def test_a_copy_without_record_is_refused_and_after_its_removal_replaced(step: S
     assert "change images/x.yaml, removed" in told
     done = step.image.run("judge", "remove", "PyJWT", "--optional", "tilelang")
     assert done.returncode == 0, done.stderr
+    gone = [info, step.image.site / "jwt"]
+    assert done.stdout.splitlines() == [
+        *(f"judge: remove: {path}" for path in gone),
+        "judge: remove: 1 distributions, done",
+    ]
     assert not info.exists()
     assert not (step.image.site / "jwt").exists()
     assert (step.image.site / "plain").exists(), "a module that another distribution owns stays"
@@ -323,6 +328,11 @@ def test_what_an_override_lacks_is_exactly_what_is_waived(step: Step) -> None:
     told = step.refusal("opencv\nnumpy\n", policy={"overrides": waived})
     assert "opencv 4.11.0, an override, lacks no numpy: its waiver has to go" in told
     assert "change images/x.yaml, pip_check.OpenCV.numpy" in told
+
+
+def test_an_override_lacks_also_what_is_there_in_a_version_that_it_refuses(step: Step) -> None:
+    Wheel("numpy", "2.3.0").unpack(step.image.site)
+    assert "opencv 4.11.0, an override, needs numpy<2, which is not there" in step.refusal("opencv\n")
 
 
 def test_an_override_that_the_base_has_in_another_version_is_not_ours_to_judge(step: Step) -> None:
@@ -571,7 +581,8 @@ def test_only_the_judged_bytes_are_installed(step: Step) -> None:
 
 
 def test_removal_uses_pip_where_there_is_a_record(step: Step) -> None:
-    assert step.image.run("judge", "remove", "Plain").returncode == 0
+    done = step.image.run("judge", "remove", "Plain")
+    assert (done.returncode, done.stdout) == (0, "judge: remove: 1 distributions, done\n"), done.stderr
     assert step.image.version("plain") is None
 
 
@@ -615,6 +626,17 @@ def found(
 ) -> list[str]:
     item = judge.Item(name, "1.0", "https://host.invalid/a.whl", "0" * 64, [], address)
     return [text for text, *_ in rule(judged, item)]
+
+
+def test_a_pip_that_writes_no_report_is_not_judged_by_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pip that can be had ends with 0 and without a report: here one does."""
+    judged = judging(tmp_path, "torch")
+    (tmp_path / "report.json").write_text(report())
+    monkeypatch.setattr(judge, "pip", lambda *_, **__: (0, ""))
+    with pytest.raises(judge.Fault, match="pip's report cannot be judged"):
+        judged.dry_run([(Requirement("helper"), "f:1")])
 
 
 def test_no_member_of_torchs_family_comes_where_the_base_has_none(tmp_path: Path) -> None:
