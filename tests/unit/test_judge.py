@@ -373,6 +373,12 @@ def test_a_conflict_with_a_constraint_names_both_sides(step: Step, line: str, sa
     assert f"{WHERE} or constraints." in told
 
 
+def test_a_range_that_the_plan_keeps_to_is_no_conflict(step: Step) -> None:
+    told = step.refusal("modern\npyarrow>=20,<26\n")
+    assert "but the manifest holds numpy==1.26.4" in told
+    assert "but the manifest holds pyarrow<26" not in told
+
+
 @several_pips
 def test_an_installed_distribution_whose_requirements_nobody_can_read_is_named(step: Step) -> None:
     Wheel("ancient", "0.9", ("torch >> dev",)).unpack(step.image.site)
@@ -584,6 +590,14 @@ def test_removal_uses_pip_where_there_is_a_record(step: Step) -> None:
     done = step.image.run("judge", "remove", "Plain")
     assert (done.returncode, done.stdout) == (0, "judge: remove: 1 distributions, done\n"), done.stderr
     assert step.image.version("plain") is None
+
+
+def test_a_removal_that_pip_refuses_is_refused(step: Step) -> None:
+    metadata = next(step.image.site.glob("plain-*.dist-info")) / "METADATA"
+    metadata.write_text(metadata.read_text("utf-8").replace("Name: plain", "Name: plain ="), "utf-8")
+    done = step.image.run("judge", "remove", "plain")
+    assert done.returncode == 1, done.stdout
+    assert "judge: remove: pip uninstall: ERROR: Invalid requirement: 'plain ='" in done.stderr
 
 
 @pytest.mark.parametrize(
