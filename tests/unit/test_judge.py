@@ -208,7 +208,7 @@ def test_all_refusals_of_a_plan_come_at_once(step: Step) -> None:
     told = step.refusal("wantscuda\nwantsvllm\ntorchaudio\namdsmi\nclean\n")
     assert "nvidia-cublas 13.0 is forbidden as nvidia-*: a CUDA build" in told
     assert "wantscuda 1.0 asks for nvidia-cublas, requirements/vllm/rocm.txt:1 asks for wantscuda" in told
-    assert f"{WHERE} or forbidden.nvidia-* (line 40)" in told
+    assert f"{WHERE} or forbidden.nvidia-* (line 40)\n    such as without: {{wantscuda: {{reason: ...}}}}\n" in told
     assert "vllm 0.30.0 is built here from the source vllm" in told
     assert f"{WHERE} or sources.vllm (line 65)" in told
     assert "torchaudio 2.11.0 is of torch's family, and the base has none" in told
