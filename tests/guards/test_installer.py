@@ -21,6 +21,7 @@ import wheels
 from test_judge import INDEX, Step
 from test_traps import CACHE
 from trapping import FACTS, MANIFEST, ROOT
+from traps import source
 from wheels import BASE, SEALED, Wheel
 
 from builder import lists, stock
@@ -56,6 +57,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     subprocess.run([*command, *REAL], check=True, capture_output=True)
     for path in stock.tools(MANIFEST, FACTS, ROOT / ".cache"):
         shutil.copy(path, folder / "files")
+    source("built", "").write(folder / "files")
     return wheels.index(folder, [*(wheel for wheel in INDEX if wheel.name != "plain"), *MADE])
 
 
@@ -148,8 +150,14 @@ def test_kept_bytecode_that_is_damaged_is_compiled_again(step: Callable[[str], S
         assert made.image.start("-m", "pip", "uninstall", "--yes", "placed").returncode == 0
 
 
-def read(made: Step, name: str) -> str:
-    return (made.image.site / "click-8.1.8.dist-info" / name).read_text().strip()
+def read(made: Step, name: str, of: str = "click-8.1.8") -> str:
+    return (made.image.site / f"{of}.dist-info" / name).read_text().strip()
+
+
+def test_a_declared_build_is_for_pip_and_the_rest_for_uv(step: Callable[[str], Step]) -> None:
+    made, policy = step("mixed"), {**WITH_UV, "source_builds": ["Built"]}
+    assert made.install("built\nclick==8.1.8\n", policy=policy) == {"built": "1.0", "click": "8.1.8"}
+    assert (read(made, "INSTALLER", "built-1.0"), read(made, "INSTALLER")) == ("pip", "uv")
 
 
 def test_uv_replaces_what_pip_has_installed_and_leaves_nothing_of_it(step: Callable[[str], Step]) -> None:

@@ -208,7 +208,7 @@ def test_all_refusals_of_a_plan_come_at_once(step: Step) -> None:
     told = step.refusal("wantscuda\nwantsvllm\ntorchaudio\namdsmi\nclean\n")
     assert "nvidia-cublas 13.0 is forbidden as nvidia-*: a CUDA build" in told
     assert "wantscuda 1.0 asks for nvidia-cublas, requirements/vllm/rocm.txt:1 asks for wantscuda" in told
-    assert f"{WHERE} or forbidden.nvidia-* (line 40)" in told
+    assert f"{WHERE} or forbidden.nvidia-* (line 40)\n    such as without: {{wantscuda: {{reason: ...}}}}\n" in told
     assert "vllm 0.30.0 is built here from the source vllm" in told
     assert f"{WHERE} or sources.vllm (line 65)" in told
     assert "torchaudio 2.11.0 is of torch's family, and the base has none" in told
@@ -230,6 +230,11 @@ def test_a_copy_without_record_is_refused_and_after_its_removal_replaced(step: S
     assert "change images/x.yaml, removed" in told
     done = step.image.run("judge", "remove", "PyJWT", "--optional", "tilelang")
     assert done.returncode == 0, done.stderr
+    gone = [info, step.image.site / "jwt"]
+    assert done.stdout.splitlines() == [
+        *(f"judge: remove: {path}" for path in gone),
+        "judge: remove: 1 distributions, done",
+    ]
     assert not info.exists()
     assert not (step.image.site / "jwt").exists()
     assert (step.image.site / "plain").exists(), "a module that another distribution owns stays"
@@ -325,6 +330,11 @@ def test_what_an_override_lacks_is_exactly_what_is_waived(step: Step) -> None:
     assert "change images/x.yaml, pip_check.OpenCV.numpy" in told
 
 
+def test_an_override_lacks_also_what_is_there_in_a_version_that_it_refuses(step: Step) -> None:
+    Wheel("numpy", "2.3.0").unpack(step.image.site)
+    assert "opencv 4.11.0, an override, needs numpy<2, which is not there" in step.refusal("opencv\n")
+
+
 def test_an_override_that_the_base_has_in_another_version_is_not_ours_to_judge(step: Step) -> None:
     Wheel("opencv", "4.13.0", ("numpy>=2",)).unpack(step.image.site)
     assert step.install("helper\n") == {"helper": "1.5"}
@@ -361,6 +371,12 @@ def test_a_conflict_with_a_constraint_names_both_sides(step: Step, line: str, sa
     told = step.refusal(f"{line}\n")
     assert says.format("requirements/vllm/rocm.txt:1") in told
     assert f"{WHERE} or constraints." in told
+
+
+def test_a_range_that_the_plan_keeps_to_is_no_conflict(step: Step) -> None:
+    told = step.refusal("modern\npyarrow>=20,<26\n")
+    assert "but the manifest holds numpy==1.26.4" in told
+    assert "but the manifest holds pyarrow<26" not in told
 
 
 @several_pips
@@ -571,8 +587,17 @@ def test_only_the_judged_bytes_are_installed(step: Step) -> None:
 
 
 def test_removal_uses_pip_where_there_is_a_record(step: Step) -> None:
-    assert step.image.run("judge", "remove", "Plain").returncode == 0
+    done = step.image.run("judge", "remove", "Plain")
+    assert (done.returncode, done.stdout) == (0, "judge: remove: 1 distributions, done\n"), done.stderr
     assert step.image.version("plain") is None
+
+
+def test_a_removal_that_pip_refuses_is_refused(step: Step) -> None:
+    metadata = next(step.image.site.glob("plain-*.dist-info")) / "METADATA"
+    metadata.write_text(metadata.read_text("utf-8").replace("Name: plain", "Name: plain ="), "utf-8")
+    done = step.image.run("judge", "remove", "plain")
+    assert done.returncode == 1, done.stdout
+    assert "judge: remove: pip uninstall: ERROR: Invalid requirement: 'plain ='" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -615,6 +640,17 @@ def found(
 ) -> list[str]:
     item = judge.Item(name, "1.0", "https://host.invalid/a.whl", "0" * 64, [], address)
     return [text for text, *_ in rule(judged, item)]
+
+
+def test_a_pip_that_writes_no_report_is_not_judged_by_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pip that can be had ends with 0 and without a report: here one does."""
+    judged = judging(tmp_path, "torch")
+    (tmp_path / "report.json").write_text(report())
+    monkeypatch.setattr(judge, "pip", lambda *_, **__: (0, ""))
+    with pytest.raises(judge.Fault, match="pip's report cannot be judged"):
+        judged.dry_run([(Requirement("helper"), "f:1")])
 
 
 def test_no_member_of_torchs_family_comes_where_the_base_has_none(tmp_path: Path) -> None:
