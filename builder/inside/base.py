@@ -142,9 +142,9 @@ def system() -> str | None:
 def pip_check() -> list[str] | None:
     """Ask pip what does not fit together; None where it cannot say."""
     code, output, _ = said([sys.executable, "-m", "pip", "check"])
-    if code:
+    if code == 1:
         return sorted(filter(None, output.splitlines())) or None
-    return []
+    return None if code else []
 
 
 def main() -> None:

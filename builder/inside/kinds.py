@@ -91,9 +91,10 @@ def pip_check(world: World, check: dict[str, Any]) -> str:
     pairs = ((who, what) for who, needs in check["waived"].items() for what in needs)
     waived = {(canonicalize_name(who), canonicalize_name(what)) for who, what in pairs}
     code, output, errors = world.run(world.python, "-m", "pip", "check")
-    if code and not output:
-        raise Failed(f"pip check did not run: {errors}")
-    lines: list[str] = output.decode().splitlines() if code else []
+    said = output.decode(errors="replace")
+    if code not in (0, 1) or (code and not said):
+        raise Failed(f"pip check did not run: {said}{errors}")
+    lines: list[str] = said.splitlines() if code else []
     found = {line: _pair(line) for line in lines}
     if new := [line for line in lines if line not in known and found[line] not in waived]:
         keys = [f" (key: pip_check.{'.'.join(found[line])})" if all(found[line]) else "" for line in new]

@@ -201,8 +201,8 @@ def other_version(name: str, fields: dict[str, Any]) -> Iterator[str]:
             yield f"is another build than its metadata says: {name}/version.py has {own!r}, and no hip"
 
 
-def other_hip(name: str, fields: dict[str, Any]) -> Iterator[str]:
-    torch = version_fields("torch").get("hip") if name != "torch" and installed("torch") else None
+def other_hip(_: str, fields: dict[str, Any]) -> Iterator[str]:
+    torch = version_fields("torch").get("hip") if installed("torch") else None
     own = fields.get("hip")
     if torch and own and str(own).split(".")[:2] != str(torch).split(".")[:2]:
         yield f"is for another ROCm than torch: hip is {own!r}, torch's is {torch!r}"
@@ -274,8 +274,8 @@ def main() -> None:
             refuse(step, family_faults(names))
             command = [sys.executable, "-m", "pip", "check"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode and not done.stdout:
-                refuse(step, [f"pip check did not run: {done.stderr}"])
+            if done.returncode not in (0, 1) or (done.returncode and not done.stdout):
+                refuse(step, [f"pip check did not run: {done.stdout}{done.stderr}"])
             seal["pip_check"] = done.stdout.splitlines() if done.returncode else []
         for name in names:
             files = [now for path, _ in files_of(name) if (now := state(path))]

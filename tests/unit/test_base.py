@@ -81,6 +81,10 @@ def test_what_pip_check_says_is_a_fact(base: Image) -> None:
     ]
 
 
+def test_a_pip_that_cannot_check_has_said_nothing_of_the_base(base: Image) -> None:
+    assert read(base, str(base.python), PIP_TIMEOUT="soon")["pip_check"] is None
+
+
 def test_rocm_is_found_where_the_environment_says_else_where_pip_puts_it(base: Image, tmp_path: Path) -> None:
     devel = str(base.site / "_rocm_sdk_devel")
     assert read(base, str(base.python))["rocm_root"] == devel

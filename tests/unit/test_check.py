@@ -586,6 +586,14 @@ def test_a_line_that_the_base_has_passes(world: World, python: Path) -> None:
     assert in_environment(world, python, {"kind": "pip_check", "waived": {}})[0] == "passed"
 
 
+def test_what_a_pip_that_cannot_check_says_is_no_line_of_the_base(world: World, python: Path) -> None:
+    line = "An error occurred during configuration: option timeout: invalid floating-point value: 'soon'"
+    world.write("seal.json", {"schema": 1, "distributions": {}, "pip_check": [line]})
+    outcome, detail = in_environment(world, python, {"kind": "pip_check", "waived": {}}, PIP_TIMEOUT="soon")
+    assert outcome == "failed"
+    assert detail.startswith("pip check did not run: An error occurred during configuration: option timeout")
+
+
 def test_what_compiled_against_another_numpy_is_found_by_its_import(world: World, python: Path) -> None:
     outcome, detail = in_environment(world, python, {"kind": "numpy_users"})
     assert outcome == "failed"

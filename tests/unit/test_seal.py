@@ -209,6 +209,13 @@ def test_the_public_indexs_torch_is_known_by_what_it_calls_itself(make: Make) ->
     assert told.endswith("seal: base: the base came like this, no step has changed it: choose another (base)\n")
 
 
+def test_a_pip_that_cannot_check_the_base_is_told(make: Make) -> None:
+    done = make(BASE).run("seal", "create", *SEALED, PIP_TIMEOUT="soon")
+    assert done.returncode == 1, done.stdout
+    assert "seal: base: pip check did not run: " in done.stderr
+    assert "soon" in done.stderr
+
+
 def test_a_family_that_disagrees_by_its_requirements_is_refused(make: Make) -> None:
     vision = replace(BASE[1], requires=("torch==2.11.0",))
     told = refusal(make([TORCH, vision, *BASE[2:]]), "create", *SEALED)
