@@ -227,6 +227,7 @@ def test_a_family_that_disagrees_by_its_requirements_is_refused(make: Make) -> N
     [
         ("triton==3.8.0", "requires triton==3.8.0, but triton is 3.7.0+gitb4e20bbe"),
         ("rocm==7.14.0", "requires rocm==7.14.0, but rocm is not installed"),
+        ("rocm==7.14.0; sys_platform != 'win32'", 'requires rocm==7.14.0; sys_platform != "win32", but rocm is not'),
         ("rocm==7.14.0; sys_platform == 'win32'", None),
         ("rocm==7.14.0; extra == 'all'", None),
     ],
