@@ -586,6 +586,13 @@ def test_only_the_judged_bytes_are_installed(step: Step) -> None:
     assert step.image.version("helper") is None
 
 
+def test_a_plan_that_pip_cannot_install_is_told_and_no_success(step: Step) -> None:
+    (step.image.site / "helper").write_text("a file, where the distribution has a folder")
+    told = step.refusal("helper\n")
+    assert "pip did not install the judged plan" in told
+    assert "helper" in told.partition("judged plan")[2]
+
+
 def test_removal_uses_pip_where_there_is_a_record(step: Step) -> None:
     done = step.image.run("judge", "remove", "Plain")
     assert (done.returncode, done.stdout) == (0, "judge: remove: 1 distributions, done\n"), done.stderr
